@@ -101,9 +101,8 @@ class Player:
         self.over: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._done: set[str] = set()
-        self._evictors: set[str] = set()
-        self._audit = Path(os.environ["PEERS_AUDIT_LOG"]) if os.environ.get("PEERS_AUDIT_LOG") else None
-        self._read = self._audit.stat().st_size if self._audit else 0
+        self.audit = Path(os.environ["PEERS_AUDIT_LOG"]) if os.environ.get("PEERS_AUDIT_LOG") else None
+        self._read = self.audit.stat().st_size if self.audit else 0
         self._stop = threading.Event()
         self._workers = ThreadPoolExecutor(8)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -186,7 +185,7 @@ class Player:
         if not node:
             return
         if "deletionTimestamp" in meta:
-            self._evictor(pod)
+            self._unnamed(pod)
         if node not in self.nodes:
             if self._later(f"lost {meta['uid']}", now, 2):
                 self._workers.submit(self.api, "DELETE", path, gone)
@@ -200,22 +199,17 @@ class Player:
                     self.api, "PATCH", f"{path}/status", {"status": _running(pod)}, _STRATEGIC
                 )
 
-    def _evictor(self, pod: Object) -> None:
-        """Without an audit log: the server notes who wrote the condition of an eviction."""
-        uid = pod["metadata"]["uid"]
-        conditions = pod["status"].get("conditions") or ()
-        if self._audit or uid in self._evictors or pod["metadata"]["namespace"] != self.namespace:
-            return
-        if any(
-            c["type"] == "DisruptionTarget" and c.get("reason") == "EvictionByEvictionAPI" for c in conditions
+    def _unnamed(self, pod: Object) -> None:
+        """Without an audit log: the pod's condition says that it was evicted, and not by whom."""
+        meta, conditions = pod["metadata"], pod["status"].get("conditions") or ()
+        if (
+            self.audit is None
+            and meta["namespace"] == self.namespace
+            and f"evicted {meta['uid']}" not in self._done
         ):
-            wrote = [
-                str(f.get("manager"))
-                for f in pod["metadata"].get("managedFields") or ()
-                if "DisruptionTarget" in json.dumps(f.get("fieldsV1") or {})
-            ]
-            self._evictors.add(uid)
-            self._count(pod["metadata"]["name"], wrote[-1] if wrote else "unknown")
+            if any(c.get("reason") == "EvictionByEvictionAPI" for c in conditions):
+                self._done.add(f"evicted {meta['uid']}")
+                self._count(meta["name"], "somebody")
 
     def _count(self, pod: str, who: str) -> None:
         self.record.evicted[who] += 1
@@ -223,9 +217,9 @@ class Player:
         self.record.changed = time.monotonic()
 
     def _audited(self) -> None:
-        if self._audit is None:
+        if self.audit is None:
             return
-        with self._audit.open("rb") as f:
+        with self.audit.open("rb") as f:
             f.seek(self._read)
             for line in f:
                 if not line.endswith(b"\n"):
