@@ -202,14 +202,11 @@ class Player:
     def _unnamed(self, pod: Object) -> None:
         """Without an audit log: the pod's condition says that it was evicted, and not by whom."""
         meta, conditions = pod["metadata"], pod["status"].get("conditions") or ()
-        if (
-            self.audit is None
-            and meta["namespace"] == self.namespace
-            and f"evicted {meta['uid']}" not in self._done
-        ):
-            if any(c.get("reason") == "EvictionByEvictionAPI" for c in conditions):
-                self._done.add(f"evicted {meta['uid']}")
-                self._count(meta["name"], "somebody")
+        if self.audit is not None or meta["namespace"] != self.namespace:
+            return
+        known = any(c.get("reason") == "EvictionByEvictionAPI" for c in conditions)
+        if known and self._later(f"evicted {meta['uid']}", 0, 0):
+            self._count(meta["name"], "somebody")
 
     def _count(self, pod: str, who: str) -> None:
         self.record.evicted[who] += 1
