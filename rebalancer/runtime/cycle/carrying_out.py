@@ -8,7 +8,8 @@ elsewhere: the order of the plan in `replacements.Flight`, budgets in `gates.Wat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,6 +62,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
     `closed`: why no plan is carried out now; may raise KubeError. `dry`: nothing is evicted, so neither it
     nor the circuit breaker is asked. `releases`: what replace first needs; None: nothing is released.
+    `slower`: evictions per second by the settings of this moment, where they are others.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -76,6 +78,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     memory: Memory | None = None
     dry: bool = False
     releases: ReleaseParts | None = None
+    slower: Callable[[], Iterable[float | None]] = tuple
 
 
 # Evicting one pod after the other, each after a last look, and what is in the way of the next.
@@ -239,12 +242,18 @@ class CarryingOut:
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
         self._evicted = 0
-        self._quiet_since = self._next_at = parts.clock.monotonic()
+        self._quiet_since, self._sent_at = parts.clock.monotonic(), -inf
 
     @property
     def exhausted(self) -> bool:
         """Whether it has evicted as many pods as it may, and more are planned."""
         return self._evicted >= self._most and bool(self.flight.may_start())
+
+    @property
+    def _next_at(self) -> float:
+        """When the next request may be sent."""
+        rates = [r for r in (self._parts.limits.per_second, *self._parts.slower()) if r]
+        return self._sent_at + (1 / min(rates) if rates else 0.0)
 
     def run(self, enough: Callable[[Sequence[Outcome]], bool]) -> None:
         """Until nothing is in flight and nothing more can go. `enough`: whether the outcomes so far forbid to
@@ -333,8 +342,8 @@ class CarryingOut:
         now = p.clock.monotonic()
         if outcome is None:
             return
-        if outcome.eviction is not None and p.limits.per_second:
-            self._next_at = now + 1 / p.limits.per_second
+        if outcome.eviction is not None:
+            self._sent_at = now
         if outcome.status is Fate.INTENDED:
             self._evicted += 1
             self._quiet_since = now

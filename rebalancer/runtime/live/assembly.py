@@ -409,6 +409,7 @@ def live_parts(
         memory=memory,
         dry=not options.execute,
         releases=releases,
+        slower=lambda: [o.limits.per_second for o in checks.in_force()[1:] if sends],
     )
 
 

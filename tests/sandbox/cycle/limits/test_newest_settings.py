@@ -217,6 +217,20 @@ def test_of_two_rules_the_one_that_waits_longer_counts() -> None:
     assert both.stricter(replace(both, max_returns=2)).max_returns == 2
 
 
+@pytest.mark.parametrize(("rate", "least", "most"), [("1.0", 0, 28), ("0.1", 30, 60)])
+def test_a_slower_pace_binds_the_next_eviction(rate: str, least: int, most: int, tmp_path: Path) -> None:
+    r = run(tmp_path, f"evictions: {{enabled: true, perSecond: {rate}}}\n")
+    assert r.evictions() == 4
+    assert least < r.time.now() - FakeTime().now() < most
+
+
+def test_a_canary_that_comes_in_mid_cycle_counts_at_once() -> None:
+    memory = Memory(FakeTime(), HistoryRules())
+    assert (memory.most_in_flight, memory.most_released, memory.canary_left) == (None, None, 0)
+    memory.newest = lambda: [HistoryRules(canary=5)]
+    assert (memory.most_in_flight, memory.most_released, memory.canary_left) == (1, 1, 5)
+
+
 def test_a_breaker_that_is_set_lower_binds_the_next_eviction(tmp_path: Path) -> None:
     """One of four nodes is NotReady all the time."""
     sick = (*SKEWED, node("c-1").zone("c").not_ready())
