@@ -182,7 +182,7 @@ class Replacements:
                 return True
         else:
             alone = built.node_selector.items() - asked.node_selector.items()
-            if self._nodes and not alone <= self._everywhere:
+            if alone and self._nodes and not alone <= self._everywhere:
                 return True
         explained = {*asked.tolerations, *runs_on.tolerations, *(added.tolerations or ())}
         usual = _BY_DEFAULT | built.requests.keys()

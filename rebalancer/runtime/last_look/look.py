@@ -520,7 +520,11 @@ class Looking:
         return self.look.reads.workload(planned.kind, planned.namespace, planned.name)
 
     def _read_named(self) -> Reason | None:
-        return why_not(self.move, self.planned, self.look.reads) if self.planned is not None else None
+        if self.planned is None:
+            return None
+        reason = why_not(self.move, self.planned, self.look.reads)
+        classes = runtime_classes([self.move], self.look.reads)
+        return reason or self.look.room.unsettled(self.move, self.planned, classes)
 
     def _read_sized(self) -> Reason | None:
         """The watch of vertical autoscalers may hang."""

@@ -10,10 +10,11 @@ engine knows what is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
@@ -24,13 +25,13 @@ from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import RuntimeClass, Workload
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import Certainty, Move, Plan
 from rebalancer.policy.options import Method
-from rebalancer.policy.replacement import VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.spread.arrays import Rows
 
@@ -268,6 +269,19 @@ class Room:
         return changed(
             f"since the plan, a VerticalPodAutoscaler has come to size {move.pod.key}'s replacement, or "
             "recommends more than was planned with"
+        )
+
+    def unsettled(self, move: Move, owner: Workload, classes: Mapping[str, RuntimeClass]) -> Reason | None:
+        """Why the replacement of a certain move may go elsewhere by now: nodes have come to differ in what
+        its pod has and nothing that is known adds."""
+        if not move.certain or move.replacement.unsettled:
+            return None
+        snapshot = replace(self._cluster.simulation.snapshot, nodes=tuple(self._cluster.nodes))
+        if not Replacements(snapshot, classes).of(move.pod.template, owner).unsettled:
+            return None
+        return changed(
+            f"since the plan, nodes differ in a selector or toleration that {move.pod.key} has and its "
+            "template has not: its replacement may lack it"
         )
 
     def soft(self, move: Move) -> bool:

@@ -434,3 +434,29 @@ def test_what_is_read_live_is_judged_by_the_scope(world: World) -> None:
     assert world.code() is None
     world.policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "no"}))
     assert world.code() is ReasonCode.EXCLUDED_NAMESPACE
+
+
+@pytest.mark.parametrize(("pool", "code"), [("x", None), ("y", ReasonCode.CHANGED_SINCE_PLAN)])
+def test_a_node_without_what_only_pods_ask_for_may_get_the_replacement(
+    pool: str, code: ReasonCode | None
+) -> None:
+    """A webhook gave them a node selector, and may give the next pod none."""
+    a, b, *rest = CLUSTER
+    made = objects(a.label("pool", "x"), b.label("pool", "x"), *rest)
+    for o in made:
+        if o["kind"] == "Pod":
+            o["spec"]["nodeSelector"] = {"pool": "x"}
+    with (
+        served(*ADD_ONS),
+        ApiServer(made, bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+    ):
+        w = World(server, c, cache)
+        assert w.move.certain
+        assert w.code() is None
+        new = objects(node("b-1").zone("b").label("pool", pool))[0]
+        del new["metadata"]["resourceVersion"]
+        server.store.create(new)
+        until(lambda: len(cache.nodes()) == 3)
+        assert w.code() is code
