@@ -104,6 +104,15 @@ class ReplaceFirst:
             known = self._releases[alike] = pod, self._found(pod, owner)
         return known[1]
 
+    def why_not(self, pod: Pod, label: str) -> Reason | None:
+        """Why the pod is not released now by this label, as it was planned. Whether its budget still asks for
+        that is all one: that changes with each replacement."""
+        owner, how = self._owners.of(pod), self.of(pod)
+        if owner is None or self._method(owner) == "evict":
+            return _no("its workload is not to be replaced first any more")
+        who = next(self._users(label, pod, without_label(pod.template, label)), "")
+        return how if isinstance(how, Reason) else _no(f"{who} {label}") if who else None
+
     def _method(self, owner: Workload) -> str:
         """What the settings say, or the annotation of the topmost owner; an unknown word of it says evict."""
         if (found := self._wanted.get(owner.key)) is None:

@@ -27,7 +27,6 @@ from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.replace_first import adopter
 from rebalancer.policy.waits import HistoryRules, end_of, together
 from rebalancer.runtime.cycle.clock import Clock, domains_left, domains_reached
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
@@ -376,28 +375,17 @@ FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *REMOVE)
 asked before. A stop lets it finish."""
 
 
-def _adopter(a: AskedOfMove) -> Reason | None:
-    release, cache = a.move.release, a.cycle.cache
-    if release is None or cache is None:
-        return None
-    there = cache.workloads(a.move.pod.namespace)
-    if (who := adopter(there, a.move.pod.namespace, release.template.labels)) is None:
-        return None
-    say = f"{who.kind} {who.name} would adopt {a.move.pod.key} without the label {release.label}"
-    return Reason(ReasonCode.NOT_REPLACED_FIRST, say)
+def _released(a: AskedOfMove) -> Reason | None:
+    off, label = a.cycle.memory.no_release(), a.move.release_label
+    return off or a.looking.protects(lambda judged, pod: judged.replace_first.why_not(pod, label))
 
 
 RELEASE = (
     *CHECKS,
     Check(
         "replace first",
-        "It has not been turned off by an undo that took a Ready pod.",
-        lambda a: a.cycle.memory.no_release(),
-    ),
-    Check(
-        "who would adopt it",
-        "No other controller selects the released pod, by the watch.",
-        _adopter,
+        "No undo that took a Ready pod has turned it off, and nothing else asks for the label now.",
+        _released,
     ),
 )
 """What is asked before a pod is released."""

@@ -50,6 +50,7 @@ from tests.support.sandbox import Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
 from tests.support.scheduler.plain import Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
+from tests.support.waiting import until
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
 FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
@@ -126,9 +127,10 @@ def cycle(
     memory: Memory | None = None,
     **more: Any,
 ) -> tuple[CycleReport, Story]:
-    story, clock = Story(), more.pop("clock", None) or SystemClock()
+    clock, after_plan = more.pop("clock", None) or SystemClock(), more.pop("after_plan", lambda *_: None)
     with connected(cluster, folder) as connection:
         cache = WatchCache(connection).start()
+        story = Story(partial(after_plan, cache))
         try:
             memory = memory or Memory(clock, HistoryRules())
             around = Surroundings(memory=memory, cache=cache, **more)
@@ -338,6 +340,25 @@ def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tm
         assert Fate.DONE not in [o.status for o in report.outcomes]
         assert (names(cluster) >= before, ready.fewest, marks(cluster)) == (True, 6, [])
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+def test_where_something_comes_to_ask_for_the_label_after_the_plan_nothing_is_released(
+    tmp_path: Path,
+) -> None:
+    with Cluster(objects(*BLOCKED[:-1])) as cluster:  # a budget would ask, too
+        cluster.settle()
+        label = pods(cluster)[0]["metadata"]["labels"][HASH]
+
+        def after(cache: WatchCache, _: int) -> None:
+            if not cache.services("default"):
+                of = {"name": "green", "namespace": "default"}
+                spec = {"selector": {HASH: label}, "ports": [{"port": 80}]}
+                cluster.store.create({"apiVersion": "v1", "kind": "Service", "metadata": of, "spec": spec})
+                until(lambda: bool(cache.services("default")))
+
+        report, _ = cycle(cluster, tmp_path, after_plan=after)
+        assert ReasonCode.NOT_REPLACED_FIRST in {o.reason.code for o in report.outcomes if o.reason}
+        assert not any(a.verb == "patch" for a in cluster.server.accesses if a.resource == "pods")
 
 
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:

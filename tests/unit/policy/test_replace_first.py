@@ -253,6 +253,25 @@ def test_what_its_budget_keeps_may_go_if_it_can_be_replaced_first_and_else_says_
     assert 'rebalancer.io/method: "replaceFirst"' in kept.remedy
 
 
+@pytest.mark.parametrize(
+    ("things", "options", "no"),
+    [
+        ([FULL], AUTO, ""),
+        ([], AUTO, ""),
+        ([FULL], EVICT, "any more"),
+        ([FULL, other(app="web")], AUTO, "would adopt"),
+        ([FULL, service({HASH: hashed()})], AUTO, "asks for"),
+    ],
+    ids=["as planned", "its budget has room by now", "not any more", "adopted", "asked for"],
+)
+def test_a_release_that_was_planned_is_judged_again_by_its_own_label(
+    things: list[Any], options: PolicyOptions, no: str
+) -> None:
+    snapshot = cluster(web(), *things)
+    reason = Evictable(snapshot, options).replace_first.why_not(pods(snapshot, "web")[0], HASH)
+    assert (no in reason.message) if reason is not None else not no
+
+
 def test_who_would_adopt_a_pod_is_asked_of_any_list_of_workloads() -> None:
     snapshot = cluster(web(), other(app="web"))
     released = without_label(pods(snapshot, "web")[0].template, HASH).labels
