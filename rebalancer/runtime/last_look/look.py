@@ -35,7 +35,7 @@ from rebalancer.policy.annotations import BEING_EVICTED, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import failing, gone, named, queue_of
+from rebalancer.policy.owners import gone, named
 from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
@@ -117,12 +117,10 @@ def short_of_ready(top: Workload, live: Workload, in_flight: int, limit: Limit) 
 
 
 def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
-    """Why an owner would not make the replacement that was planned with."""
+    """Why an owner is not as it was planned with. What it is by itself, the protections say."""
     name = f"{planned.kind} {planned.namespace}/{planned.name}"
     if live is None or live.metadata.uid != planned.metadata.uid:
         return changed(f"{name} is gone" + (", replaced by another of its name" if live else ""))
-    if live.metadata.deletion_timestamp is not None:
-        return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
     if live.replicas != planned.replicas:
         return Reason(
             ReasonCode.OWNER_SCALING,
@@ -131,16 +129,10 @@ def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
         )
     if live.metadata.generation != planned.metadata.generation:
         return changed(f"{name} has changed since the plan (generation {live.metadata.generation})")
-    if live.observed_generation < live.metadata.generation:
-        return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
     if (live.current_revision, live.update_revision) != (planned.current_revision, planned.update_revision):
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
     if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
         return changed(f"{name} has changed since the plan: its annotations")
-    if (reason := failing(live)) is not None:
-        return reason
-    if key := queue_of(live.metadata.labels, live.metadata.annotations):
-        return changed(f"{name} has changed since the plan: it is in a queue ({key})")
     return None
 
 
