@@ -36,7 +36,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group, conflicts_at_all
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
-from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.objective import OnProgress, for_advice, unwatched
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.budgets import Budget, Budgets
@@ -467,8 +466,8 @@ def _has_lost_a_domain(placing: Placing, template: PodTemplate, constraint: Cons
 
 
 def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after all moves."""
-    moved = {key_of(m.pod): m for m in plan.moves}
+    """The snapshot after all moves, but one that waits for a node."""
+    moved = {key_of(m.pod): m for m in plan.moves if not m.awaits}
     if not moved:
         return snapshot
     pods = tuple(
@@ -477,8 +476,7 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         else p
         for p in snapshot.pods
     )
-    added = [n for n in plan.new_nodes if any(n.name == m.predicted for m in plan.moves)]
-    return with_nodes(replace(snapshot, pods=pods), added)
+    return replace(snapshot, pods=pods)
 
 
 # Nodes of which each pod is known to find another node, so that no replay is needed.

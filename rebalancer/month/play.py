@@ -575,7 +575,8 @@ def _cycle(world: World, options: PlanOptions) -> int:
     """Plans and evicts; how many."""
     evicted = 0
     for _ in range(_ROUNDS):
-        moves = plan(world.snapshot(), options).moves
+        # Nobody adds nodes here.
+        moves = [m for m in plan(world.snapshot(), options).moves if not m.awaits]
         for move in moves:
             world.evict(move)
         evicted += len(moves)

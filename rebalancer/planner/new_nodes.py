@@ -17,7 +17,7 @@ pod; a label that the pool does not define is taken for open only if it is well-
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
@@ -35,7 +35,7 @@ from rebalancer.policy.options import Approved, Method
 from rebalancer.policy.release import released
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools
-from rebalancer.spread.constraint import beyond, lowest
+from rebalancer.spread.constraint import Constraint, beyond, lowest
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _ALIKE = ("kubernetes.io/os", "kubernetes.io/arch")
@@ -64,7 +64,7 @@ def could_preempt(simulation: Simulation, replacement: PodTemplate) -> str:
     if not replacement.preempts:
         return ""
     state, lower = simulation.state, replacement.priority
-    if any(p.template.priority < lower for p in state.pods.values()):
+    if state.lowest_priority < lower:
         return "pods of lower priority run"
     classes = state.snapshot.priority_classes.values()
     named = next((c.metadata.name for c in classes if c.value < lower), "")
@@ -256,7 +256,8 @@ def _with(made: Plan, move: Move, found: Plan, new: Sequence[Node], snapshot: Sn
         made,
         constraints=constraints,
         moves=(move,),
-        blocked=tuple(b for b in made.blocked if b.pod.uid != move.pod.uid and _stays(b, constraints)),
+        blocked=_still_blocked(made, move, constraints),
+        lower_bound=max(1, made.lower_bound),
         optimal=False,
         least_excess=min(made.least_excess, residual),
         least_exact=False,
@@ -269,11 +270,20 @@ def _with(made: Plan, move: Move, found: Plan, new: Sequence[Node], snapshot: Sn
     )
 
 
-def _stays(blocked: Refusal, constraints: Iterable[ConstraintResult]) -> bool:
-    """Whether it is still to be said why this pod is not moved."""
-    pod = blocked.pod
-    return blocked.reason.code not in _NO_NODE or any(
-        c.residual_excess and c.constraint.counts(pod.namespace, pod.template.labels) for c in constraints
+def _still_blocked(made: Plan, move: Move, constraints: Iterable[ConstraintResult]) -> tuple[Refusal, ...]:
+    """Of whom it is still to be said why they are not moved: others than this one, whose excess stays."""
+    left = defaultdict[str, list[Constraint]](list)
+    for c in constraints:
+        if c.residual_excess:
+            left[c.constraint.namespace].append(c.constraint)
+    return tuple(
+        b
+        for b in made.blocked
+        if b.pod.uid != move.pod.uid
+        and (
+            b.reason.code not in _NO_NODE
+            or any(c.counts(b.pod.namespace, b.pod.template.labels) for c in left[b.pod.namespace])
+        )
     )
 
 

@@ -257,7 +257,7 @@ def _what_is_left(pool: NodePool, replacement: PodTemplate) -> str:
         for r, n in left.items()
     )
     says = f": limits leave {named}{', which is too little' if short else ''}" if left else ""
-    return f"NodePool {pool.metadata.name}{says}"
+    return f"NodePool {pool.metadata.name}{says}{'' if pool.works else ', not Ready'}"
 
 
 # Who carries which constraint, and which constraints somebody wrote.

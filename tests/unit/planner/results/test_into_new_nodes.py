@@ -102,6 +102,11 @@ def test_where_no_node_is_waited_for_the_reason_says_so(
     found = made(TIGHT, *things, **options)
     assert found.moves == ()
     assert ("evictions.intoNewNodes): " in said(found)) is bool(why)
+    assert ("an autoscaler would have to add a node in c" in said(found)) is not ("taint" in why), (
+        "whether or not it is on"
+    )
+    if "add a node in c" in said(found):
+        assert "evictions.intoNewNodes: true" in found.constraints[0].reasons[0].remedy
     assert why in said(found)
 
 

@@ -136,6 +136,23 @@ def test_the_more_often_in_a_row_the_longer_is_waited(ledger: Ledger, waits: Und
     assert undone_pairs(ledger, RULES, NOW + 6 * HOUR) == {}, "nothing is waited for for ever"
 
 
+@pytest.mark.parametrize(
+    ("tries", "wait"),
+    [((5,), 10), ((20, 5), 30), ((60, 20, 5), 120), ((240, 60, 20, 5), 360), ((400, 240, 60, 20, 5), 360),
+     ((1000, 400, 240, 60, 20, 5), 360), ((800, 5), 10)],
+)  # fmt: skip
+def test_the_more_often_no_node_came_the_longer_no_move_waits_for_one(
+    tries: tuple[int, ...], wait: int
+) -> None:
+    """So many minutes ago; longer than twice the longest wait ago says nothing any more."""
+    entries = [entry((m + 6) / 60, fate=Fate.UNDONE, landed="", shrank=NOW - m * MINUTE) for m in tries]
+    ledger = Ledger(entries=tuple(entries))
+    until = NOW + (wait - 5) * MINUTE
+    found = undone_pairs(ledger, RULES, NOW, Fate.UNDONE)
+    assert found == {PAIR: Undone(1 if tries == (800, 5) else len(tries), until)}
+    assert undone_pairs(ledger, RULES, NOW) == {}, "other moves do not wait"
+
+
 def test_domains_of_one_key_make_a_pair() -> None:
     assert pairs((f"{ZONE}=a", "rack=1"), (f"{ZONE}=b", "rack=1")) == [PAIR]
 
