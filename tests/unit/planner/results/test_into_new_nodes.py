@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.drill import drill
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.options import Method, PolicyOptions
@@ -50,6 +51,12 @@ def test_one_pod_is_to_wait_for_a_node() -> None:
     assert [m.awaits for m in found.moves] == [(f"{ZONE}=c",)]
     assert (found.residual_excess, found.blocked) == (0, ())
     assert any("in no other zones than the cluster's nodes are in" in a for a in found.assumptions)
+
+
+def test_a_drill_goes_by_the_nodes_that_are_there() -> None:
+    cluster = snapshot(*TIGHT, web(), POOL)
+    there = drill(cluster, plan=made(TIGHT, web(), POOL))
+    assert [d.failure.value for d in there.planned] == [d.failure.value for d in there.today]
 
 
 def test_what_an_existing_node_takes_comes_first() -> None:
