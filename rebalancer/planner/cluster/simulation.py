@@ -238,7 +238,7 @@ class Simulation:
             return None
         return (
             t.scheduler_name,
-            tuple(c.topology_key for c in self._bare.constraints(t, hard=True)),
+            tuple(c.topology_key for c in self.state.constraints(t, hard=True)),
             frozenset(t.node_selector.items()),
             t.tolerations,
             t.host_ports,

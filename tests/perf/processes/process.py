@@ -67,9 +67,10 @@ class Bench:
         self.address = address
         self.kubeconfig = str(kubeconfig)
 
-    def change(self, pods: int) -> str:
-        """So many pods change; the last version of them."""
-        request = urllib.request.Request(f"{self.address}/bench/change?pods={pods}", data=b"", method="POST")
+    def change(self, pods: int, *, moved: bool = False) -> str:
+        """So many pods change, or are on other nodes; the last version of them."""
+        where = f"{self.address}/bench/change?pods={pods}{'&moved' if moved else ''}"
+        request = urllib.request.Request(where, data=b"", method="POST")
         with urllib.request.urlopen(request) as answer:
             return str(msgspec.json.decode(answer.read())["version"])
 

@@ -5,6 +5,7 @@ benchmark measures is the client. A list with resourceVersion=0 comes as one bod
 kube-apiserver streams it from 1.33 on (KEP-5116); others are paged by `limit` and `continue`. Besides:
 
     POST /bench/change?pods=N        N pods get another version; all watches hear of it, as fast as it goes
+    POST /bench/change?pods=N&moved  and are on another node of their zone
     GET  /bench/requests             how many requests came for what, and the bytes that were sent
 """
 
@@ -60,9 +61,10 @@ class Stock:
         """The watch is over."""
         self._watchers[kind].remove(mine)
 
-    def change(self, number: int) -> int:
-        """So many pods, spread over the cluster, get a new version; the last version."""
-        pods = self.items["Pod"]
+    def change(self, number: int, *, moved: bool) -> int:
+        """So many pods, spread over the cluster, get a new version, and perhaps another node; the last
+        version."""
+        pods, nodes = self.items["Pod"], len(self.items["Node"])
         step = max(1, len(pods) // max(1, number))
         events: list[bytes] = []
         for i in range(number):
@@ -72,6 +74,9 @@ class Stock:
             changed = b"".join(
                 (before, b'"resourceVersion":"%d"' % self.version, rest[rest.index(b'"') + 1 :])
             )
+            if moved:
+                before, name, rest = changed.partition(b'"nodeName":"node-')
+                changed = b"%b%b%05d%b" % (before, name, (int(rest[:5]) + 3) % nodes, rest[5:])
             pods[at] = changed
             events.append(
                 b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1",' + changed[1:] + b"}\n"
@@ -144,8 +149,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """What the benchmark wants to happen."""
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        query = {k: v[0] for k, v in parse_qs(urlsplit(self.path).query).items()}
-        self._json(200, {"version": str(self.stock.change(int(query["pods"])))})
+        query = {k: v[0] for k, v in parse_qs(urlsplit(self.path).query, keep_blank_values=True).items()}
+        version = self.stock.change(int(query["pods"]), moved="moved" in query)
+        self._json(200, {"version": str(version)})
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
