@@ -7,7 +7,7 @@ them is evicted is decided by `moves.Victims`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -166,6 +166,7 @@ class Classes:
         self._single = _SinglePods(simulation, groups, evictable, order)
         self._pods = list(pods)
         self._made: dict[int, PodClass] = {}
+        self._by_group: dict[int, list[int]] = defaultdict(list)
         self._in: dict[str, list[int]] = defaultdict(list)
         for place, group in enumerate(self._pods):
             self._in[group.template.namespace].append(place)
@@ -176,26 +177,23 @@ class Classes:
         return self._of(place for place in range(len(self._pods)) if self._touched(place))
 
     def counted_by(self, group: Group) -> list[PodClass]:
-        """The classes that a group counts."""
-        return self._of(place for place in self._near((group,)) if group.index in self._touched(place))
+        """The classes that a group counts, or binds."""
+        return self._of(self._touching(group))
 
     def coupled(self, groups: Collection[Group]) -> list[PodClass]:
         """The classes that these groups count or bind, and those that further groups of theirs do, and so on:
         those with constraints of their own. Whether their pods may move is not asked.
         """
-        carriers = [place for place in self._near(groups) if self._groups.carried(self._pods[place].template)]
-        by_group: dict[int, list[int]] = defaultdict(list)
-        for place in carriers:
-            for group in self._touched(place):
-                by_group[group].append(place)
+        found = {place for group in groups for place in self._touching(group)}
         reached = {group.index for group in groups}
-        todo = list(reached)
+        todo = [place for place in found if self._carries(place)]
         while todo:
-            for place in by_group.pop(todo.pop(), ()):
-                more = self._touched(place) - reached
-                reached |= more
-                todo += more
-        return self._of(place for place in carriers if not reached.isdisjoint(self._touched(place)))
+            for group in self._touched(todo.pop()) - reached:
+                reached.add(group)
+                more = set(self._by_group[group]) - found
+                found |= more
+                todo += (place for place in more if self._carries(place))
+        return self._of(filter(self._carries, found))
 
     @property
     def highest_priority(self) -> int:
@@ -203,10 +201,15 @@ class Classes:
         every = (group for place, group in enumerate(self._pods) if self._touched(place))
         return max((self._replacement(group)[1].priority for group in every), default=0)
 
-    def _near(self, groups: Collection[Group]) -> Iterator[int]:
-        """Pods of their namespaces, by place: no constraint counts others."""
-        for namespace in {group.constraint.namespace for group in groups}:
-            yield from self._in.get(namespace, ())
+    def _touching(self, group: Group) -> list[int]:
+        """Pods, by place, that a group counts or binds: of its namespace, which is gone through once."""
+        for place in self._in.pop(group.constraint.namespace, ()):
+            for index in self._touched(place):
+                self._by_group[index].append(place)
+        return self._by_group[group.index]
+
+    def _carries(self, place: int) -> bool:
+        return bool(self._groups.carried(self._pods[place].template))
 
     def _touched(self, place: int) -> set[int]:
         template = self._pods[place].template
