@@ -32,7 +32,7 @@ from rebalancer.runtime.daemon.early import Early
 from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
-from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health, deciding_scheduler
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler, Health
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.approval import Approvals
 from rebalancer.runtime.live.assembly import LastPlan, Surroundings
@@ -230,7 +230,7 @@ class Service:
         )
         self._count = self.memory.listen()
         lease = LeaseClient(connection, *SCHEDULER_LEASE)
-        self.memory.scheduler = lambda: deciding_scheduler(self.cache, lease)
+        self.memory.scheduler = DecidingScheduler(self.cache, lease)
         self.agreement = AgreementWatch(
             self.cache,
             lambda: self._live.planning.scheduler,

@@ -6,8 +6,9 @@ Nothing of it is remembered: what is over is over at the next look.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from statistics import median
@@ -234,6 +235,8 @@ _EVERY = 5.0
 _SEEN = 5.0
 """Seconds that a silence must last under our own eyes: the clocks of two machines may differ."""
 _TIMEOUT = 5.0
+_RENEWED = 30.0
+"""Seconds since a lease was seen renewed after which nobody may hold it any more: twice what it lasts."""
 _SHARE = 4
 """A lease is renewed four times or more while it lasts: client-go's defaults, OpenShift's."""
 _SKEW = 60.0
@@ -242,19 +245,37 @@ _SKEW = 60.0
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
 
 
-def deciding_scheduler(cache: WatchCache, lease: LeaseClient) -> str:
-    """A name for the scheduler at work, another one once it has started anew. "" where it is not known, and
-    where its decisions cannot make its rules known: pods or nodes have fields that no known version has."""
-    if not ServerVersion.parse(cache.server_version).newer_by or cache.unknown_field():
-        return ""
-    try:
-        found = lease.get(_TIMEOUT)
-    except KubeError as e:
-        log.info("whose decisions the scheduler's are is not known: %s", e.message)
-        return ""
-    if found is None or not found.spec.holder_identity:
-        return ""
-    return blake2b(found.spec.holder_identity.encode(), digest_size=8).hexdigest()
+class DecidingScheduler:
+    """Called, a name for the scheduler at work, another one once it has started anew. "" where it is not
+    known, or not seen to renew its lease, and where its decisions cannot make its rules known: pods or nodes
+    have fields that no known version has."""
+
+    def __init__(
+        self, cache: WatchCache, lease: LeaseClient, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cache = cache
+        self._lease = lease
+        self._monotonic = monotonic
+        self._last: tuple[str, str] = ("", "")
+        self._renewed_at = float("-inf")
+
+    def __call__(self) -> str:
+        if not ServerVersion.parse(self._cache.server_version).newer_by or self._cache.unknown_field():
+            return ""
+        try:
+            found = self._lease.get(_TIMEOUT)
+        except KubeError as e:
+            log.info("whose decisions the scheduler's are is not known: %s", e.message)
+            return ""
+        now, (holder, renewal) = self._monotonic(), self._last
+        self._last = (found.spec.holder_identity, _renewal(found)) if found is not None else ("", "")
+        if holder != self._last[0]:
+            self._renewed_at = float("-inf")
+        elif renewal != self._last[1]:
+            self._renewed_at = now
+        if not holder or now - self._renewed_at > _RENEWED:
+            return ""
+        return blake2b(holder.encode(), digest_size=8).hexdigest()
 
 
 class Health:
@@ -424,8 +445,8 @@ def _renewal(lease: Lease) -> str:
     return f"lease {lease.spec.holder_identity} {lease.spec.renew_time}"
 
 
-def _seconds(time: str) -> float:
+def _seconds(text: str) -> float:
     try:
-        return datetime.fromisoformat(time).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return float("-inf")

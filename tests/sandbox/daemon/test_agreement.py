@@ -32,19 +32,25 @@ from rebalancer.engine.version import (
     SUMS_OF_RESIZES,
     Change,
 )
+from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.leases import LeaseClient
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, deciding_scheduler
+from rebalancer.outcome import Observers
+from rebalancer.policy import ledger
+from rebalancer.runtime.cycle import memory
+from rebalancer.runtime.daemon.service import Reloader, Service, serve
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler
 from rebalancer.runtime.live import agreement as live_agreement
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.sandbox.controllers import scheduler
 from rebalancer.sandbox.controllers.loop import LiveState
 from rebalancer.sandbox.registry import bind
 from rebalancer.sandbox.storage import Record
+from rebalancer.settings import load_settings
 from tests.support.build import objects, snapshot
 from tests.support.clusters.cluster_objects import node, template, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
@@ -352,6 +358,12 @@ def lease(holder: str) -> Json:
     }
 
 
+def renew(cluster: Cluster, holder: str) -> None:
+    namespace, name = SCHEDULER_LEASE
+    spec = {"holderIdentity": holder, "renewTime": f"{time.time_ns()}"}
+    cluster.store.modify("Lease", name, namespace, lambda o: o["spec"].update(spec))
+
+
 def test_evidence_is_of_one_scheduler_and_only_where_every_field_is_known() -> None:
     with (
         Cluster([node("a-0")], version="1.38.0", without=["Scheduler"]) as cluster,
@@ -360,21 +372,67 @@ def test_evidence_is_of_one_scheduler_and_only_where_every_field_is_known() -> N
     ):
         until(lambda: cache.not_ready() is None)
 
-        def decides() -> str:
-            return deciding_scheduler(cache, LeaseClient(c, *SCHEDULER_LEASE))
-
+        now = [0.0]
+        decides = DecidingScheduler(cache, LeaseClient(c, *SCHEDULER_LEASE), lambda: now[0])
         assert decides() == "", "it has no lease"
         cluster.store.create(lease("one"))
+        assert [decides(), decides()] == ["", ""], "an old one says nothing"
+        renew(cluster, "one")
         first = decides()
-        namespace, name = SCHEDULER_LEASE
-        cluster.store.modify("Lease", name, namespace, lambda o: o["spec"].update(holderIdentity="two"))
-        assert "" != first != decides() != ""
+        assert first == decides() != ""
+        renew(cluster, "two")
+        assert decides() == "", "a new one may be old, too"
+        renew(cluster, "two")
+        second = decides()
+        assert "" != second != first
+        now[0] += 31.0
+        assert decides() == "", "it is not renewed any more"
+        renew(cluster, "two")
+        assert decides() == second
         new = workload("ReplicaSet", 1)
         new["spec"]["template"]["spec"]["placementPolicy"] = {"name": "x"}
         cluster.store.create(new)
         until(lambda: bool(cache.unknown_field()))
         assert cache.unknown_field() == "Pod: Object contains unknown field `placementPolicy` - at `$.spec`"
         assert decides() == ""
+
+
+def test_a_daemon_counts_what_the_scheduler_at_work_has_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (ledger, memory):
+        monkeypatch.setattr(module, "COVERED", 1)
+    monkeypatch.setattr(live_agreement, "_ASK", 0.0)
+    settings = load_settings(env={}, flags={"leaderElection": {"enabled": False}})
+    stop, services = threading.Event(), list[Service]()
+    with Cluster([node("a-0", cpu="2"), node("b-0", "b")], version="1.38.0", ready_after=0.02) as cluster:
+        cluster.store.create(lease("one"))
+        connection = Connection(ClusterOptions(kubeconfig=str(cluster.kubeconfig(tmp_path / "config"))))
+        reloader = Reloader(settings, lambda: settings, file=None, observer=Observers([]))
+        thread = threading.Thread(
+            target=lambda: serve(connection, reloader, stop=stop, observers=[], begun=services.append)
+        )
+        thread.start()
+
+        def covered() -> set[str]:
+            (service,) = services
+            return {b for _, b in service.memory.witness(service.cache.server_version).covered}
+
+        try:
+            until(lambda: services and services[0].cache.not_ready() is None)
+            renew(cluster, "one")
+            until(lambda: services[0].agreement._asked_at > 0)
+            renew(cluster, "one")
+            until(lambda: services[0].agreement._scheduler)
+            cluster.store.create(workload("ReplicaSet", 1))
+            until(lambda: {"NodeUnschedulable takes", "NodeResourcesFit takes, pods 1/8"} <= covered())
+            for _ in range(2):
+                renew(cluster, "two")
+                assert covered() == set()
+        finally:
+            stop.set()
+            thread.join(60)
+            connection.close()
 
 
 def test_where_another_scheduler_decides_what_waits_to_be_judged_is_unclear() -> None:
