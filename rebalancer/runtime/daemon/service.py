@@ -247,32 +247,12 @@ class Service:
         self._name = name
         self._live = self._options(settings)
         self._scale_in = steering_options(settings, self._live, places.installation)
-        self.steering = SteeringThread(
-            self.cache,
-            ScaleInSteering(
-                CostWriter(connection, places.installation),
-                clock,
-                self.observer.on_steering,
-                Unpaused(
-                    PauseCheck(Brakes(connection, wait=stop.wait), places.brake, clock), clock, self.steers
-                ),
-                newest=lambda pod: self.cache.pod(pod.namespace, pod.name),
-            ),
-            lambda: self._scale_in,
-            self.steers,
-            clock,
-            elector=lambda: self.elector or self._steerer,
-        )
+        self.steering = self._steering(connection, places, clock)
         self._newest = reloader.newest(self._options)
         self._approvals = Approvals(
             connection, places.brake.namespace, lambda: self._live.planning.policy.approval, self._clock
         )
-
-        def well() -> bool:
-            config = self._live.planning.scheduler or DEFAULT_CONFIG
-            return Health(self.cache, self.memory, clock, config, None).unwell() is None
-
-        self._early = Early(self.cache, self.spread, lambda: self._live.planning, well)
+        self._early = Early(self.cache, self.spread, lambda: self._live.planning, lambda: self._well(clock))
         self._observers.append(self._early)
         self._daemon = Daemon(
             self._run_one,
@@ -283,6 +263,30 @@ class Service:
             idle=self._idle,
             on_stop=self._hand_back,
         )
+
+    def _steering(self, connection: Connection, places: Places, clock: SystemClock) -> SteeringThread:
+        """What writes deletion costs, while this instance leads and nothing is paused."""
+        pause = PauseCheck(Brakes(connection, wait=self._stop.wait), places.brake, clock)
+        steering = ScaleInSteering(
+            CostWriter(connection, places.installation),
+            clock,
+            self.observer.on_steering,
+            Unpaused(pause, clock, self.steers),
+            newest=lambda pod: self.cache.pod(pod.namespace, pod.name),
+        )
+        return SteeringThread(
+            self.cache,
+            steering,
+            lambda: self._scale_in,
+            self.steers,
+            clock,
+            elector=lambda: self.elector or self._steerer,
+        )
+
+    def _well(self, clock: SystemClock) -> bool:
+        """Whether the cluster is well enough for evictions; asked by another thread than the cycle's."""
+        config = self._live.planning.scheduler or DEFAULT_CONFIG
+        return Health(self.cache, self.memory, clock, config, None).unwell() is None
 
     def run(self) -> None:
         """Blocks until `stop` is set. Raises UserError where it cannot begin."""
