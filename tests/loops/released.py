@@ -8,14 +8,14 @@ gone through, up to the names of pods.
 python -m tests.loops.released [--most 3] [--who HPA,drain,rollout] [--looks 2 --marks 2] [--no-history]
 
 The promise: no request of ours lowers the Ready pods below the smaller of the replicas now and the Ready pods
-at the release. What others take between our look and what it leads to is counted apart (`floor`).
+at the release. What others take between our look and what it leads to is counted apart (`floors`).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations, product
 from typing import NamedTuple
@@ -44,20 +44,21 @@ class Pod(NamedTuple):
 
 class Known(NamedTuple):
     """A pod as it is and as the controllers have seen it (None: not there), and what is on its way to it:
-    `evict`, `back`, or a cost. A patch that finds the pod changed is refused."""
+    `evict`, `back`, or a cost, each with the number of the process. A patch that finds the pod changed is
+    refused."""
 
     now: Pod | None
     seen: Pod | None
-    sent: tuple[str | int, ...] = ()
+    sent: tuple[tuple[str | int, int], ...] = ()
 
 
 class World(NamedTuple):
     """`most`: replicas. `who` acts beside controllers and kubelets: HPA, drain, rollout, ledger lost.
 
-    `looks`: requests on their way at a time (two: a second rebalancer); `marks`: pods released at a time;
-    `history`: an empty ReplicaSet stays; `refused`: admission refuses the controller's own patch, of which it
-    takes no notice; `lag`: of how many pods at a time the controllers may have an older state, and how many
-    at a time others make a ReplicaSet delete.
+    `looks`: processes that look and send, one request each at a time (two: a second rebalancer); `marks`:
+    pods released at a time; `history`: an empty ReplicaSet stays; `refused`: admission refuses the
+    controller's own patch, of which it takes no notice; `lag`: of how many pods at a time the controllers may
+    have an older state, and how many at a time others make a ReplicaSet delete.
     """
 
     most: int = 3
@@ -72,27 +73,29 @@ class World(NamedTuple):
 class State(NamedTuple):
     """`wants`: by the two ReplicaSets.
 
-    `back`: a label was given back, and what the controller deletes for it is ours. `owed`: how many pods
-    others made the first ReplicaSet delete that it has not yet deleted. `floor`: Ready pods that a request of
-    ours must leave, by the last look, without those that others took since (9: none is on its way).
+    `back`: which processes (bits) gave a label back: what is deleted for it is theirs. `owed`: how many pods
+    others made the first ReplicaSet delete that it has not yet deleted. `floors`: by process, the Ready pods
+    that its request must leave, by its last look, without those that others took since, a second rebalancer
+    too (9: none is on its way).
     """
 
     replicas: int
     wants: tuple[int, int]
     pods: tuple[Known, ...]
     rolled: bool = False
-    back: bool = False
+    back: int = 0
     owed: int = 0
-    floor: int = 9
+    floors: tuple[int, ...] = (9,)
 
 
 class BrokenError(AssertionError):
     """A request of ours took a Ready pod that had to stay, or a release is never ended."""
 
 
-def first(replicas: int) -> State:
+def first(world: World) -> State:
     """All is well."""
-    return State(replicas, (replicas, 0), (Known(Pod(), Pod()),) * replicas)
+    pods = (Known(Pod(), Pod()),) * world.most
+    return State(world.most, (world.most, 0), pods, floors=(9,) * world.looks)
 
 
 def ready(state: State) -> int:
@@ -107,36 +110,65 @@ def controlled(state: State) -> int:
 
 def normal(state: State) -> State:
     """The state that stands for all that differ by names, or by what does not matter any more."""
-    pods = [k for k in state.pods if k.now is not None or k.seen is not None]
-    if not any(k.now is not None and (k.now.mark or k.now.before) for k in pods):
-        pods = [k._replace(now=k.now and k.now._replace(made=False)) for k in pods]
-    pods = [
-        k._replace(seen=k.seen and k.seen._replace(before=False, mark=0, least=0, made=False)) for k in pods
-    ]
-    idle = not state.back and not any(k.sent for k in pods)
-    pods.sort(key=repr_of)
-    floor = 9 if idle else min(state.floor, state.replicas)
-    return state._replace(pods=tuple(pods), floor=floor)
+    replicas, wants, there, rolled, back, owed, floors = state
+    pods = [k for k in there if k[0] is not None or k[1] is not None]
+    under_way = any(k[0] is not None and (k[0].mark or k[0].before) for k in pods)
+    busy = {p for k in pods for _, p in k[2]}
+    floors = tuple(
+        min(floor, replicas) if p in busy or back >> p & 1 else 9 for p, floor in enumerate(floors)
+    )
+
+    def alike(swap: bool) -> State:
+        found = sorted([plain(k, under_way, swap) for k in pods], key=_NUMBERS.__getitem__)
+        bits = (back & 1) << 1 | back >> 1 if swap else back
+        return State(replicas, wants, tuple(found), rolled, bits, owed, floors[::-1] if swap else floors)
+
+    if len(floors) == 1 or not (busy or back):
+        return alike(False)
+    # Two processes are interchangeable.
+    return min(
+        (alike(swap) for swap in (False, True)),
+        key=lambda s: (s.back, s.floors, *(_NUMBERS[k] for k in s.pods)),
+    )
+
+
+_NUMBERS: dict[Known, int] = {}
+"""All that a pod can be, numbered as they were found."""
 
 
 @cache
-def repr_of(known: Known) -> str:
-    return repr(known)
+def plain(known: Known, under_way: bool, swap: bool) -> Known:
+    """Without what does not matter, or with the processes exchanged; equal ones are one object."""
+    now, seen = known.now, known.seen
+    if now is not None and not under_way:
+        now = now._replace(made=False)
+    seen = seen and seen._replace(before=False, mark=0, least=0, made=False)
+    sent = tuple(sorted(((what, 1 - p if swap else p) for what, p in known.sent), key=repr))
+    found = _ONE.setdefault(Known(now, seen, sent), Known(now, seen, sent))
+    _NUMBERS.setdefault(found, len(_NUMBERS))
+    return found
 
 
-def put(state: State, i: int, now: Pod | None, *, ours: bool = False) -> State:
-    """One pod changed. Not by us, and Ready no more: that was taken."""
+_ONE: dict[Known, Known] = {}
+
+
+def put(state: State, i: int, now: Pod | None, by: int = -1) -> State:
+    """One pod changed; `by`: the process. Ready no more: that was taken from all others."""
     known = state.pods[i]
-    kept = tuple(s for s in known.sent if s == "evict" and now is not None)
+    kept = tuple(s for s in known.sent if s[0] == "evict" and now is not None)
     pods = (*state.pods[:i], Known(now, known.seen, kept), *state.pods[i + 1 :])
     lost = known.now is not None and known.now.ready and (now is None or not now.ready)
-    floor = max(state.floor - 1, 0) if lost and not ours and state.floor < 9 else state.floor
-    return state._replace(pods=pods, floor=floor)
+    return state._replace(pods=pods, floors=less(state.floors, {by: 0}, 1) if lost else state.floors)
 
 
-def check(before: State, after: State, what: str, theirs: int = 0) -> None:
-    """The promise, for a request of ours between two states. `theirs`: pods that went for others."""
-    floor = min(after.replicas, before.floor - theirs)
+def less(floors: tuple[int, ...], own: Mapping[int, int], taken: int) -> tuple[int, ...]:
+    """The floors when so many pods were taken; `own`: by process, how many were taken from it."""
+    return tuple(f if f == 9 else max(f - own.get(p, taken), 0) for p, f in enumerate(floors))
+
+
+def check(before: State, after: State, what: str, by: int, theirs: int = 0) -> None:
+    """The promise, for a request of a process between two states. `theirs`: pods that went for others."""
+    floor = min(after.replicas, before.floors[by] - theirs)
     if ready(after) < min(ready(before), floor):
         raise BrokenError(f"{what} leaves {ready(after)} Ready of {floor}: {before}")
 
@@ -156,10 +188,10 @@ def replica_set(world: World, state: State, which: int) -> Iterator[State]:
             continue
         if pod.set == which and pod.label != which:
             if now is not None and now.set == which and not world.refused:
-                state = put(state, i, now._replace(set=0), ours=True)
+                state = put(state, i, now._replace(set=0))
         elif pod.label == which and pod.set in (0, which):
             if pod.set == 0 and now is not None and now.set == 0:
-                state = put(state, i, now._replace(set=which), ours=True)
+                state = put(state, i, now._replace(set=which))
             claimed.append(i)
     surplus = len(claimed) - want
     if surplus < 0:
@@ -169,24 +201,28 @@ def replica_set(world: World, state: State, which: int) -> Iterator[State]:
         return
     if surplus == 0:
         fresh = which == 1 and all(map(same, state.pods))
-        yield state._replace(back=False, owed=0) if fresh else state
+        yield state._replace(back=0, owed=0) if fresh else state
         return
     by_rank = sorted(claimed, key=lambda i: rank(before.pods[i].seen))
     edge = rank(before.pods[by_rank[surplus - 1]].seen)
     sure = [i for i in claimed if rank(before.pods[i].seen) < edge]
     alike = [i for i in claimed if rank(before.pods[i].seen) == edge]
     theirs = min(state.owed, surplus) if which == 1 else surplus
-    ours = bool(state.back) and surplus > theirs
+    gave = [p for p in range(len(state.floors)) if state.back >> p & 1] if surplus > theirs else []
     for chosen in combinations(alike, surplus - len(sure)):
         after = state
         for i in (*sure, *chosen):
-            after = put(after, i, None, ours=ours)
-        if ours:
-            check(state, after, "what is deleted for a label given back", theirs)
-            after = after._replace(floor=max(state.floor - theirs, 0))
+            after = put(after, i, None)
+        if gave:
+            others = theirs + len(gave) - 1
+            for p in gave:
+                check(state, after, "what is deleted for a label given back", p, others)
+            taken = ready(state) - ready(after)
+            after = after._replace(floors=less(state.floors, dict.fromkeys(gave, others), taken))
         yield informed(after._replace(owed=after.owed - theirs if which == 1 else after.owed))
 
 
+@cache
 def same(known: Known) -> bool:
     """Whether the controllers have seen what concerns them."""
     now, seen = known.now, known.seen
@@ -216,7 +252,12 @@ def deployment(state: State) -> State:
 
 def informed(state: State) -> State:
     """The controllers see everything."""
-    return state._replace(pods=tuple(k._replace(seen=k.now) for k in state.pods))
+    return state._replace(pods=tuple(map(caught_up, state.pods)))
+
+
+@cache
+def caught_up(known: Known) -> Known:
+    return known._replace(seen=known.now)
 
 
 def others(world: World, state: State) -> Iterator[tuple[str, State]]:
@@ -276,35 +317,42 @@ def steps(seen: Seen) -> frozenset[tuple[Do, str, int]]:
             "moved_on": moved})  # fmt: skip
         next_ = step(at)
         found.add((next_.do, next_.of, next_.cost))
+        if next_.do is Do.COST:
+            # Among equals names decide, and a state stands for all names.
+            chosen = seen.own[[o.uid for o in seen.own].index(next_.of)]
+            alike = (o for o in seen.own if o.mine and o.made and o.cost == chosen.cost)
+            found.update((next_.do, o.uid, next_.cost) for o in alike)
     return frozenset(found)
 
 
-def sent(state: State, i: int, do: Do, of_: str, cost: int) -> State:
+def sent(state: State, i: int, do: Do, of_: str, cost: int, by: int = 0) -> State:
     """A request is on its way."""
     at, what = (int(of_), cost) if do is Do.COST else (i, "evict" if do is Do.EVICT else "back")
     known = state.pods[at]
-    pods = (*state.pods[:at], known._replace(sent=(*known.sent, what)), *state.pods[at + 1 :])
+    pods = (*state.pods[:at], known._replace(sent=(*known.sent, (what, by))), *state.pods[at + 1 :])
     pod = state.pods[i].now
     least = pod.least if pod is not None and pod.least else state.replicas
-    return state._replace(pods=pods, floor=min(state.floor, state.replicas, least, ready(state)))
+    floor = min(state.floors[by], state.replicas, least, ready(state))
+    return state._replace(pods=pods, floors=(*state.floors[:by], floor, *state.floors[by + 1 :]))
 
 
-def arrives(state: State, i: int, what: str | int) -> State:
+def arrives(state: State, i: int, request: tuple[str | int, int]) -> State:
     """A request takes effect."""
-    known = state.pods[i]
+    known, (what, by) = state.pods[i], request
     pod = known.now
     rest = list(known.sent)
-    rest.remove(what)
+    rest.remove(request)
     state = state._replace(pods=(*state.pods[:i], known._replace(sent=tuple(rest)), *state.pods[i + 1 :]))
     if pod is None:
         return state
     if what == "evict":
-        after = put(state, i, None, ours=True)
-        check(state, after, "an eviction")
+        after = put(state, i, None, by)
+        check(state, after, "an eviction", by)
         return after
     if what == "back":
-        return put(state, i, pod._replace(label=1, mark=0, least=0), ours=True)._replace(back=True)
-    return put(state, i, pod._replace(cost=int(what), before=True), ours=True)
+        after = put(state, i, pod._replace(label=1, mark=0, least=0))
+        return after._replace(back=state.back | 1 << by)
+    return put(state, i, pod._replace(cost=int(what), before=True))
 
 
 def restored(state: State) -> State:
@@ -313,27 +361,27 @@ def restored(state: State) -> State:
         return state
     for i, known in enumerate(state.pods):
         if known.now is not None and known.now.before:
-            state = put(state, i, known.now._replace(cost=0, before=False), ours=True)
+            state = put(state, i, known.now._replace(cost=0, before=False))
     return state
 
 
 def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
     """What we do: look, send, release."""
     marked = [i for i, k in enumerate(state.pods) if k.now is not None and k.now.mark]
-    under_way = sum(len(k.sent) for k in state.pods)
-    if under_way < world.looks:
+    busy = {p for k in state.pods for _, p in k.sent}
+    for p in set(range(world.looks)) - busy:
         for i in marked:
             for do, of_, cost in steps(of(state, i)):
                 if do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
-                    yield do.value, sent(state, i, do, of_, cost)
+                    yield do.value, sent(state, i, do, of_, cost, p)
     steady = state.wants == (state.replicas, 0) == (controlled(state), 0) and len(marked) < world.marks
     for i, known in enumerate(state.pods):
-        for what in set(known.sent):
-            yield "sent", arrives(state, i, what)
+        for request in set(known.sent):
+            yield "sent", arrives(state, i, request)
         pod = known.now
         if steady and pod is not None and pod.set == pod.label == 1 and not pod.mark and pod.ready:
             released = pod._replace(label=0, mark=1, least=ready(state))
-            yield "release", put(state, i, released, ours=True)
+            yield "release", put(state, i, released)
     yield "costs", restored(state)
 
 
@@ -342,7 +390,7 @@ def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
 
 def explored(world: World) -> tuple[int, int]:
     """How many states and steps there are. BrokenError where the promise is not kept."""
-    start = normal(first(world.most))
+    start = normal(first(world))
     known, queue, count = {start}, deque([start]), 0
     for_ever: dict[State, bool] = {}
     while queue:
@@ -361,7 +409,7 @@ def explored(world: World) -> tuple[int, int]:
 def within(world: World, state: State) -> bool:
     """Whether it is one of those that are looked at."""
     behind = sum(not same(k) for k in state.pods)
-    return max(state.owed, behind) <= world.lag and state.floor > 0
+    return max(state.owed, behind) <= world.lag and min(state.floors) > 0
 
 
 def ends(world: World, state: State, good: dict[State, bool]) -> None:
@@ -389,7 +437,7 @@ def calm(world: World, state: State) -> State:
     """A round in which nobody interferes: pods become Ready, controllers work, we look and send."""
     state = state._replace(pods=tuple(
         k._replace(sent=(), now=k.now and k.now._replace(ready=True)) for k in state.pods
-    ), back=False, floor=9)  # fmt: skip
+    ), back=0, floors=(9,) * world.looks)  # fmt: skip
     for which in (1, 2):
         state = next(replica_set(world, normal(informed(state)), which), state)
     state = normal(deployment(informed(state)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,12 +22,14 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
     [
         (World(1, EVERYBODY), 6_000),
         (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 5_000),
+        (World(1, frozenset({"HPA", "drain", "rollout"}), looks=2), 20_000),
         (World(2), 5_000),
         (World(2, frozenset({"HPA"}), refused=True), 500),
     ],
     ids=[
         "one replica, and everybody acts",
         "without history",
+        "a second rebalancer",
         "two replicas, kubelets and controllers",
         "its controller's patch is refused",
     ],
@@ -45,6 +48,20 @@ def test_an_eviction_too_early_would_be_found(monkeypatch: pytest.MonkeyPatch) -
         explored(World(2))
 
 
+def test_two_processes_together_may_take_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window that docs/operations.md names, where what the other one took is not counted apart."""
+    apart = released.less
+
+    def together(floors: tuple[int, ...], own: Mapping[int, int], taken: int) -> tuple[int, ...]:
+        return apart(
+            floors, {p: min(own.values()) for p in range(2)} if -1 not in own and own else own, taken
+        )
+
+    monkeypatch.setattr(released, "less", together)
+    with pytest.raises(BrokenError, match="an eviction leaves 0 Ready of 1"):
+        explored(World(1, looks=2))
+
+
 def test_a_release_that_nobody_ends_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(released, "of", lambda *_, **__: Seen(there=False))
     with pytest.raises(BrokenError, match="released for ever"):
@@ -52,7 +69,7 @@ def test_a_release_that_nobody_ends_would_be_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_we_do_is_among_the_steps() -> None:
-    state: State = first(2)
+    state: State = first(World(2))
     names = {name for name, _ in ours(World(2), state)}
     assert names == {"release", "costs"}
 
