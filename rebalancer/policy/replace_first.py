@@ -104,10 +104,10 @@ class ReplaceFirst:
             known = self._releases[alike] = pod, self._found(pod, owner)
         return known[1]
 
-    def why_not(self, pod: Pod, label: str) -> Reason | None:
+    def why_not(self, pod: Pod, label: str, *, auto_first: bool = False) -> Reason | None:
         """Why the pod is not released now by this label, as it was planned. Whether its budget still asks for
         that is all one: that changes with each replacement."""
-        owner, how = self._owners.of(pod), self.of(pod)
+        owner, how = self._owners.of(pod), self.of(pod, auto_first=auto_first)
         if owner is None or self._method(owner) == "evict":
             return _no("its workload is not to be replaced first any more")
         who = next(self._users(label, pod, without_label(pod.template, label)), "")

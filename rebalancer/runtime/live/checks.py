@@ -18,13 +18,14 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.constraints import policy_for
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps, outside
-from rebalancer.policy.evictable import PROTECTIONS
+from rebalancer.policy.evictable import PROTECTIONS, Evictable
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules, end_of, together
@@ -376,8 +377,14 @@ asked before. A stop lets it finish."""
 
 
 def _released(a: AskedOfMove) -> Reason | None:
-    off, label = a.cycle.memory.no_release(), a.move.release_label
-    return off or a.looking.protects(lambda judged, pod: judged.replace_first.why_not(pod, label))
+    off, label, waits = a.cycle.memory.no_release(), a.move.release_label, bool(a.move.awaits)
+
+    def now(judged: Evictable, pod: Pod) -> Reason | None:
+        if waits and not judged.options.into_new_nodes:
+            return Reason(ReasonCode.NOT_REPLACED_FIRST, "evictions.intoNewNodes is off now")
+        return judged.replace_first.why_not(pod, label, auto_first=waits)
+
+    return off or a.looking.protects(now)
 
 
 RELEASE = (
