@@ -16,6 +16,7 @@ from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
+from rebalancer.policy.options import LabelUsers
 from rebalancer.policy.quota import Charged, Quotas
 from rebalancer.policy.waits import Paused
 from rebalancer.runtime.cycle.clock import Clock
@@ -131,6 +132,8 @@ class FreshLook:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.label_users: LabelUsers | None = None
+        """What asks for labels of pods and is not watched, as of the last release."""
 
     def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:  # noqa: ARG002
         """The check that says no to the move now, and why. Raises KubeError."""

@@ -39,7 +39,7 @@ from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.options import Method
+from rebalancer.policy.options import LabelUsers, Method
 from rebalancer.policy.release import (
     COST_BEFORE,
     LET_GO,
@@ -96,7 +96,8 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
     whatever it is about. `leading`: whether this process leads, asked before each undoing patch. `reviewed`:
     whether an earlier process's pod (uid) may be evicted. `on`: whether settings or a workload ask for the
-    method. `most`: how many pods may be released in the cluster. `until`: when the cycle's time is over
+    method. `most`: how many pods may be released in the cluster. `label_users`: reads
+    what else asks for their labels. `until`: when the cycle's time is over
     (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
 
     reads: Objects
@@ -108,6 +109,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     reviewed: Callable[[str], bool] = lambda _: True
     on: Callable[[Snapshot], bool] = lambda _: True
     most: Callable[[], int] = lambda: 5
+    label_users: Callable[[], LabelUsers | None] = lambda: None
     until: float | None = None
     undo: bool = False
 
@@ -210,6 +212,8 @@ class Releases:
         if no is not None or reference is None:
             return Eviction(result=Result.HELD, message=no.message if no else "it has no owner", reason=no)
         try:
+            # Before the look, which would be too old after so many requests.
+            look.label_users = self._parts.label_users()
             if (why := permission()) is not None:
                 return Eviction(result=Result.HELD, message=why.message, reason=why)
             live = self._parts.reads.pod(pod.namespace, pod.name)

@@ -390,6 +390,9 @@ def live_parts(
             leading=checks.leading,
             reviewed=reviewed,
             on=lambda snapshot: asked_for(snapshot, options.planning.policy),
+            label_users=lambda: label_users(
+                connection, wait=clock.wait, namespaces=options.read.namespaces, backoff=options.backoff
+            ),
             most=lambda: min(o.planning.policy.max_released for o in checks.in_force()),
             until=until,
         )

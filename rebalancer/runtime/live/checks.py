@@ -119,7 +119,8 @@ class PlanChecks(FreshLook):
         version = ServerVersion.parse(
             (cache.server_version if cache is not None else "") or self.snapshot.server_version
         )
-        return [policy_for(version, o.planning) for o in self.cycle.in_force()]
+        every = (policy_for(version, o.planning) for o in self.cycle.in_force())
+        return [replace(policy, label_users=self.label_users) for policy in every]
 
     def changed(self) -> tuple[PolicyOptions, Owners] | None:
         """The policy of this moment, and the owners as they were planned with; None if it is the one that was
@@ -366,12 +367,14 @@ CHECKS: tuple[Check, ...] = (
 )
 """In order: what costs nothing, the look, what concerns the whole cycle, then what a plan counts."""
 
-REMOVE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
+_CYCLE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
+_SAID = frozenset({"the namespace", "scope and annotations", "an approval"})
+REMOVE = (*(c for c in CHECKS if c.name in _SAID), *_CYCLE)
 """What is asked before a released pod goes that has ended by itself."""
 _OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
-_OF_THE_OLD = _PROTECTED | {"the namespace", "the pod", "an approval"}
-FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *REMOVE)
+_OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
+FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *_CYCLE)
 """What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
 asked before. A stop lets it finish."""
 

@@ -342,23 +342,53 @@ def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tm
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
+def asks_for(label: str, kind: str) -> Json:
+    """An object that selects pods by a label that only their ReplicaSet did."""
+    spec = {"podSelector": {"matchLabels": {HASH: label}}, "ingress": [{}]}
+    if kind == "Service":
+        spec = {"selector": {HASH: label}, "ports": [{"port": 80}]}
+    group = "v1" if kind == "Service" else "networking.k8s.io/v1"
+    return {
+        "apiVersion": group,
+        "kind": kind,
+        "metadata": {"name": "x", "namespace": "default"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize("kind", ["Service", "NetworkPolicy"])
 def test_where_something_comes_to_ask_for_the_label_after_the_plan_nothing_is_released(
-    tmp_path: Path,
+    kind: str, tmp_path: Path
 ) -> None:
     with Cluster(objects(*BLOCKED[:-1])) as cluster:  # a budget would ask, too
         cluster.settle()
-        label = pods(cluster)[0]["metadata"]["labels"][HASH]
+        made = asks_for(pods(cluster)[0]["metadata"]["labels"][HASH], kind)
 
-        def after(cache: WatchCache, _: int) -> None:
-            if not cache.services("default"):
-                of = {"name": "green", "namespace": "default"}
-                spec = {"selector": {HASH: label}, "ports": [{"port": 80}]}
-                cluster.store.create({"apiVersion": "v1", "kind": "Service", "metadata": of, "spec": spec})
-                until(lambda: bool(cache.services("default")))
+        def after(cache: WatchCache, number: int) -> None:
+            if number == 1:
+                cluster.store.create(made)
+                until(lambda: kind != "Service" or bool(cache.services("default")))
 
         report, _ = cycle(cluster, tmp_path, after_plan=after)
         assert ReasonCode.NOT_REPLACED_FIRST in {o.reason.code for o in report.outcomes if o.reason}
         assert not any(a.verb == "patch" for a in cluster.server.accesses if a.resource == "pods")
+
+
+def test_a_released_pod_that_ends_by_itself_stays_where_its_namespace_is_paused(tmp_path: Path) -> None:
+    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    with Cluster([*objects(*BLOCKED), space], ready_after=1.0) as cluster:
+        cluster.settle()
+        paused = {"rebalancer.io/pause": "an incident"}
+
+        def pause() -> None:
+            cluster.store.modify(
+                "Namespace", "default", None, lambda o: o["metadata"].update(annotations=paused)
+            )
+            ended(cluster)
+
+        with once_when(lambda: let_go(cluster), pause):
+            cycle(cluster, tmp_path, replace(OPTIONS, settle=replace(LIMITS, ready=4.0)))
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
