@@ -9,6 +9,12 @@ python -m tests.loops.released [--most 3] [--who HPA,drain,rollout] [--looks 2 -
 
 The promise: no request of ours lowers the Ready pods below the smaller of the replicas now and the Ready pods
 at the release. What others take between our look and what it leads to is counted apart (`floors`).
+
+Gone through to the end, in states: three replicas, which are four pods: 55,152; with drains 340,120, with a
+ledger that is lost 76,722. Two replicas with a rollout, which are four pods: 154,037; with an HPA 122,999
+(three pods), and drains too 150,300; drains and a lost ledger 46,859. One replica, two processes, an HPA,
+drains and rollouts: 24,986. Not to the end: three replicas with an HPA (1,600,000 were right), two with two
+processes (100,000).
 """
 
 from __future__ import annotations
@@ -112,6 +118,13 @@ def normal(state: State) -> State:
     """The state that stands for all that differ by names, or by what does not matter any more."""
     replicas, wants, there, rolled, back, owed, floors = state
     pods = [k for k in there if k[0] is not None or k[1] is not None]
+    # Only the order of costs matters: each undo may write a lower one, and there would be no end of states.
+    costs = {p.cost for k in pods for p in k[:2] if p} | {
+        c for k in pods for c, _ in k[2] if isinstance(c, int)
+    }
+    if min(costs, default=0) < -len(costs - {0}):
+        rank = {cost: -n for n, cost in enumerate(sorted(costs | {0}, reverse=True))}
+        pods = [ranked(k, rank) for k in pods]
     under_way = any(k[0] is not None and (k[0].mark or k[0].before) for k in pods)
     busy = {p for k in pods for _, p in k[2]}
     floors = tuple(
@@ -134,6 +147,11 @@ def normal(state: State) -> State:
 
 _NUMBERS: dict[Known, int] = {}
 """All that a pod can be, numbered as they were found."""
+
+
+def ranked(known: Known, rank: Mapping[int, int]) -> Known:
+    now, seen = (p and p._replace(cost=rank[p.cost]) for p in known[:2])
+    return Known(now, seen, tuple((rank[c] if isinstance(c, int) else c, p) for c, p in known.sent))
 
 
 @cache

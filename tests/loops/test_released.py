@@ -39,6 +39,25 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
     assert explored(world)[0] > states
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("world", "states"),
+    [
+        (World(3), 50_000),
+        (World(3, frozenset({"drain"})), 300_000),
+        (World(3, frozenset({"ledger lost"})), 70_000),
+        (World(2, frozenset({"rollout"})), 150_000),
+        (World(2, frozenset({"HPA"})), 120_000),
+        (World(2, frozenset({"HPA", "drain"})), 150_000),
+        (World(2, frozenset({"drain", "ledger lost"})), 45_000),
+    ],
+    ids=["nobody else", "drain", "ledger lost", "rollout", "HPA", "HPA and drain", "drain and ledger lost"],
+)
+def test_every_state_of_larger_worlds_keeps_the_promise(world: World, states: int) -> None:
+    """What `tests.loops.released` counts."""
+    assert explored(world)[0] > states
+
+
 def test_an_eviction_too_early_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(seen: Seen) -> frozenset[tuple[Do, str, int]]:
         return steps(seen) | {(Do.EVICT, "", 0)}
