@@ -245,7 +245,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
-    `debugged`: whether an ephemeral container (`kubectl debug`) runs in it.
+    `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
     `crashed`: when a container of it ended that was started again; the last time.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
     `annotations`, so that nothing but scale-in goes by it. `cost_by`: which installation has; "" if unknown.

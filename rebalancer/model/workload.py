@@ -71,6 +71,12 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
         """The controller of this object: the Deployment of a ReplicaSet."""
         return self.metadata.controller
 
+    @property
+    def has_deployment(self) -> bool:
+        """Whether its annotations are copies of a Deployment's. The controller leaves them there when the
+        Deployment's own are removed."""
+        return self.owner is not None and self.owner.kind == "Deployment"
+
 
 class PodDisruptionBudgetSpec(Struct, frozen=True, rename="camel", eq=False):
     """Budget spec; an absent selector matches nothing, an empty one every pod of the namespace."""

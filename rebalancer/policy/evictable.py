@@ -131,6 +131,7 @@ SYSTEM_CRITICAL = 2_000_000_000
 """The priorities of system-cluster-critical and system-node-critical begin here."""
 _LOCAL = ("hostPath", "emptyDir", "ephemeral")
 """Kinds of volumes whose data stays on the node, or is deleted with the pod."""
+_COPIED = "the Deployment's controller copies annotations to its ReplicaSet: remove it there as well"
 _MIRROR = "kubernetes.io/config.mirror"
 _STATIC = "kubernetes.io/config.source"
 
@@ -263,10 +264,11 @@ class Evictable:
         return self._by_annotation(pod)
 
     def _by_annotation(self, pod: Pod) -> Reason | None:
-        """Our own nearest annotation decides: the pod's, else its owner's, its Deployment's, its namespace's;
-        without one, a no of another tool on any of them.
+        """A no forbids, wherever it stands: on the pod, its owner, its Deployment, its namespace. An own yes
+        allows only what another tool forbids there, or further out, and what mode opt-in asks for.
 
-        A pause of the namespace has precedence over all of them.
+        A yes on a Deployment's ReplicaSet is none: its controller copies annotations to it, and leaves them
+        there when the Deployment's are removed (deploymentutil). A pause of the namespace comes first.
         """
         owner = self.owners.of(pod)
         parent = self.owners.parent(owner) if owner is not None else None
@@ -282,15 +284,17 @@ class Evictable:
         if namespace is not None:
             meta = namespace.metadata
             there.append((f"namespace {pod.namespace}", meta.annotations, meta.labels))
-        said = False
-        for what, noted, labels in there:
+        copied = owner is not None and owner.has_deployment
+        own_yes = said = False
+        for n, (what, noted, labels) in enumerate(there):
             own = own_verdict(noted, labels, pausable=what.startswith("namespace "))
-            other = own or (verdict(noted, self._options.foreign_annotations) if noted else None)
-            if other is not None and not other[0]:
-                return Reason(ReasonCode.ANNOTATION, f"{what} carries {other[1]}")
-            if own is not None:
-                return None
-            said = said or other is not None
+            foreign = verdict(noted, self._options.foreign_annotations) if noted and not own_yes else None
+            word = own or foreign
+            if word is not None and not word[0]:
+                remedy = _COPIED if copied and n == 1 else ""
+                return Reason(ReasonCode.ANNOTATION, f"{what} carries {word[1]}", {}, remedy)
+            if not (copied and n == 1):
+                own_yes, said = own_yes or own is not None, said or word is not None
         if self._options.mode == "opt-in" and not said:
             return Reason(
                 ReasonCode.OUT_OF_SCOPE,
@@ -398,7 +402,7 @@ class Evictable:
         if pod.debugged:
             return Reason(
                 ReasonCode.DEBUGGED,
-                "somebody debugs it: an ephemeral container runs in it",
+                "somebody debugs it: an ephemeral container of it has not ended",
                 {},
                 "end that container, or annotate the pod with rebalancer.io/evict=true",
             )

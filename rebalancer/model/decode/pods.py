@@ -6,7 +6,7 @@ annotations) are decoded once for equal bytes, and all those pods get the same o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from datetime import datetime
 from functools import partial
 from sys import intern
@@ -358,7 +358,7 @@ class PodDecoder:
             ),
             stuck=_stuck(statuses),
             crashed=_crashed(status.container_statuses or ()),
-            debugged=any(map(_running, status.ephemeral_container_statuses or ())),
+            debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
             owner=owner,
             annotations=annotations,
             finalizers=meta.finalizers,
@@ -390,8 +390,12 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
     return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
 
 
-def _running(status: ContainerStatusJson) -> bool:
-    return status.state is not None and not absent(status.state.running)
+def _debugged(made: Sized | None, statuses: Collection[ContainerStatusJson] | None) -> bool:
+    """Whether an ephemeral container has not ended: it runs, or its image is still pulled."""
+    if not made and not statuses:
+        return False
+    ended = sum(1 for s in statuses or () if s.state is not None and not absent(s.state.terminated))
+    return ended < max(len(made or ()), len(statuses or ()))
 
 
 def _crashed(statuses: Iterable[ContainerStatusJson]) -> float | None:

@@ -104,6 +104,7 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     node_name: str = ""
     containers: tuple[ContainerJson, ...] = ()
     init_containers: tuple[ContainerJson, ...] = ()
+    ephemeral_containers: tuple[Raw, ...] | None = None
     node_selector: Raw = _NONE
     affinity: Raw = _NONE
     tolerations: Raw = _NONE
@@ -155,7 +156,7 @@ class _Terminated(Struct, frozen=True, rename="camel"):
 
 class _ContainerState(Struct, frozen=True):
     waiting: _Waiting | None = None
-    running: Raw = _NONE
+    terminated: Raw = _NONE
 
 
 class _LastState(Struct, frozen=True):
@@ -344,30 +345,11 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
     return None
 
 
-# What the containers of a pod run: read only where an eviction may roll out what somebody has edited.
-
-
-class _RunJson(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    command: object = None
-    args: object = None
-    working_dir: object = None
-    env: list[object] | None = None
-    env_from: list[object] | None = None
-    ports: list[object] | None = None
-    volume_mounts: list[object] | None = None
-    security_context: dict[str, object] | None = None
-
-
-class _RunsJson(Struct, frozen=True, rename="camel"):
-    containers: list[_RunJson] | None = None
-    init_containers: list[_RunJson] | None = None
-    volumes: list[object] | None = None
-    service_account_name: str | None = None
+# What a pod runs: read only where an eviction may roll out what somebody has edited.
 
 
 class _RunningJson(Struct, frozen=True):
-    spec: _RunsJson = _RunsJson()
+    spec: dict[str, Any] = {}
 
 
 class _MakingSpecJson(Struct, frozen=True):
@@ -381,28 +363,46 @@ class _MakingJson(Struct, frozen=True):
 _ACCESS = "kube-api-access-"
 """How the name of a volume begins that admission adds to each pod. The rest of it is the pod's own, and would
 give each pod a template of its own (plugin/pkg/admission/serviceaccount)."""
-
-
-def _written(entries: list[object] | None) -> Iterator[object]:
-    for one in entries or ():
-        if not (isinstance(one, dict) and str(one.get("name", "")).startswith(_ACCESS)):
-            yield one
+_CONTAINERS = ("containers", "initContainers")
+_SCHEDULED_BY = frozenset(
+    ("nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName")
+    + ("schedulingGates", "priority", "priorityClassName", "preemptionPolicy", "overhead", "resources")
+    + ("resourceClaims", "ephemeralContainers", "serviceAccount", "serviceAccountName", *_CONTAINERS)
+)
+"""Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
+_GIVEN = frozenset(("name", "image", "imagePullPolicy", "resources"))
+"""The same of a container."""
+_PROBES = frozenset(("livenessProbe", "readinessProbe", "startupProbe"))
 
 
 def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
-    """What the containers of a pod run, or those of an owner's template: admission adds entries, and takes
-    none away. Images and amounts are compared elsewhere; probes are rewritten by service meshes."""
+    """What a pod runs, or what an owner's template says of that, in small parts: admission adds parts, and
+    takes none away. What is read elsewhere is left out; of probes, which service meshes rewrite, all but that
+    they are there. What the template says nothing of, and a pod has, may be admission's, but a command."""
     json = msgspec.json
     spec = json.decode(raw, type=_MakingJson).spec.template.spec if template else None
     spec = spec or json.decode(raw, type=_RunningJson).spec
-    found: list[object] = [["volume", v] for v in _written(spec.volumes)]
-    found.append(["account", spec.service_account_name or "default"])
-    for c in (*(spec.containers or ()), *(spec.init_containers or ())):
-        found += [[c.name, n, part] for n, part in enumerate((c.command, c.args, c.working_dir)) if part]
-        for kind, several in (("e", c.env), ("f", c.env_from), ("p", c.ports), ("m", c.volume_mounts)):
-            found += [[c.name, kind, one] for one in _written(several)]
-        found += [[c.name, "s", *one] for one in (c.security_context or {}).items()]
+    found = [*_parts("", {k: v for k, v in spec.items() if k not in _SCHEDULED_BY})]
+    found.append(["", "account", spec.get("serviceAccountName") or "default"])
+    for c in (c for kind in _CONTAINERS for c in spec.get(kind) or ()):
+        said = {k: k in _PROBES or v for k, v in c.items() if k not in _GIVEN}
+        found += _parts(c.get("name", ""), {"command": None, "args": None, **said})
     return frozenset(json.encode(one, order="sorted") for one in found)
+
+
+def _parts(where: str, said: dict[str, Any]) -> Iterator[list[Any]]:
+    for key, value in said.items():
+        if isinstance(value, dict):
+            yield from ([where, key, *one] for one in value.items())
+        elif isinstance(value, list) and key not in ("command", "args"):
+            several = (one for one in value if not _access(one))
+            yield from ([where, key, one] for one in several)
+        else:
+            yield [where, key, value]
+
+
+def _access(entry: Any) -> bool:
+    return isinstance(entry, dict) and str(entry.get("name", "")).startswith(_ACCESS)
 
 
 _SCORE_DEFAULTS = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}

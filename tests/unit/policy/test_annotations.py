@@ -104,16 +104,22 @@ def test_a_foreign_tools_keys_can_be_switched_off(source: Any, annotations: dict
 
 
 NO, YES = {OWN: "false"}, {OWN: "true"}
-NEAREST: list[tuple[str, dict[str, dict[str, str]], str]] = [
-    ("the pod's yes above its owner's no", {"pod": YES, "owner": NO}, ""),
-    ("the pod's no above its owner's yes", {"pod": NO, "owner": YES}, "the pod"),
-    ("the pod's yes above all others", {"pod": YES, "owner": NO, "deployment": NO, "namespace": NO}, ""),
-    ("the ReplicaSet's above the Deployment's", {"owner": YES, "deployment": NO}, ""),
-    ("the Deployment's no above the namespace's", {"deployment": NO, "namespace": YES}, "Deployment web"),
-    ("the Deployment's yes above the namespace's", {"deployment": YES, "namespace": NO}, ""),
-    ("the namespace's where nobody else speaks", {"namespace": NO}, "namespace default"),
+WORDS: list[tuple[str, dict[str, dict[str, str]], str]] = [
+    ("the owner's no beside the pod's yes", {"pod": YES, "owner": NO}, "ReplicaSet web"),
+    ("the pod's no beside its owner's yes", {"pod": NO, "owner": YES}, "the pod"),
+    ("the Deployment's no beside the pod's yes", {"pod": YES, "deployment": NO}, "Deployment web"),
+    ("the Deployment's no beside its ReplicaSet's copy", {"owner": YES, "deployment": NO}, "Deployment web"),
+    ("the Deployment's no beside the namespace's yes", {"deployment": NO, "namespace": YES}, "Deployment web"),
+    ("the namespace's no beside the Deployment's yes", {"deployment": YES, "namespace": NO}, "namespace default"),
+    ("the namespace's no", {"namespace": NO}, "namespace default"),
+    ("a foreign no on the owner beside an own yes on the pod", {"pod": YES, "owner": {DISRUPT: "true"}}, ""),
     (
-        "a foreign no on the pod above an own yes on the owner",
+        "a foreign no on the Deployment beside its ReplicaSet's copy of a yes",
+        {"owner": YES, "deployment": {DISRUPT: "true"}},
+        "Deployment web",
+    ),
+    (
+        "a foreign no on the pod beside an own yes on the owner",
         {"pod": {DISRUPT: "true"}, "owner": YES},
         "the pod",
     ),
@@ -125,8 +131,8 @@ NEAREST: list[tuple[str, dict[str, dict[str, str]], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("where", "who"), [c[1:] for c in NEAREST], ids=[c[0] for c in NEAREST])
-def test_the_nearest_word_counts(where: dict[str, dict[str, str]], who: str) -> None:
+@pytest.mark.parametrize(("where", "who"), [c[1:] for c in WORDS], ids=[c[0] for c in WORDS])
+def test_a_no_forbids_wherever_it_stands(where: dict[str, dict[str, str]], who: str) -> None:
     reason = judged(said(**where))
     if not who:
         assert reason is None
@@ -184,7 +190,7 @@ def test_every_word_is_clear_and_nothing_but_a_word_for_yes_allows(words: Words)
 OPT_IN: list[tuple[str, dict[str, dict[str, str]], ReasonCode | None]] = [
     ("nobody asks", {}, ReasonCode.OUT_OF_SCOPE),
     ("the pod asks", {"pod": YES}, None),
-    ("the owner asks", {"owner": YES}, None),
+    ("only the ReplicaSet's copy of the Deployment's asks", {"owner": YES}, ReasonCode.OUT_OF_SCOPE),
     ("the Deployment asks", {"deployment": YES}, None),
     ("the namespace asks", {"namespace": YES}, None),
     ("the namespace asks, the pod refuses", {"namespace": YES, "pod": NO}, ReasonCode.ANNOTATION),

@@ -206,6 +206,12 @@ SETTINGS: list[Case] = [
     ("a hostPath", volumes("hostPath"), {}, ReasonCode.LOCAL_STORAGE),
     ("a volume that is made and deleted with the pod", volumes("ephemeral"), {}, ReasonCode.LOCAL_STORAGE),
     ("somebody debugs it", patched("Pod", debugging(True), web()), {}, ReasonCode.DEBUGGED),
+    (
+        "somebody debugs it, and the image is still pulled",
+        patched("Pod", {"spec": {"ephemeralContainers": [{"name": "debugger"}]}}, web()),
+        {},
+        ReasonCode.DEBUGGED,
+    ),
     ("somebody has debugged it", patched("Pod", debugging(False), web()), {}, None),
     (
         "debugged, and its own word",

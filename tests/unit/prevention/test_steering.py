@@ -201,6 +201,7 @@ def test_our_costs_are_nothing_to_the_plan() -> None:
         ("annotated: nobody asked", "annotated", "", "", 0),
         ("annotated: the namespace asks", "annotated", "", "spread", 1),
         ("annotated: the Deployment asks", "annotated", "spread", "", 1),
+        ("annotated: only the ReplicaSet's copy asks", "annotated", "copy", "", 0),
         ("the Deployment knows better than its namespace", "annotated", "off", "spread", 0),
         ("all", "all", "", "", 1),
         ("all: a namespace does not want it", "all", "", "off", 0),
@@ -214,8 +215,9 @@ def test_scope(case: str, mode: Any, on_owner: str, on_namespace: str, steered_p
         space["metadata"]["annotations"] = {"rebalancer.io/scale-in": on_namespace}
     cluster = objects(THREE, space, deployment("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1}))
     for o in cluster:
-        if o["kind"] == "Deployment" and on_owner:
-            o["metadata"]["annotations"] = {"rebalancer.io/scale-in": on_owner}
+        if on_owner and o["kind"] == ("ReplicaSet" if on_owner == "copy" else "Deployment"):
+            said = on_owner.replace("copy", "spread")
+            o["metadata"].setdefault("annotations", {})["rebalancer.io/scale-in"] = said
     assert steer(decoded(cluster), ScaleInOptions(mode=mode)).changes == steered_pods
 
 

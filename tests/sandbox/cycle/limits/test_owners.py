@@ -326,12 +326,18 @@ def injected(pod: Json) -> None:
     pod["spec"]["volumes"] = [{"name": "kube-api-access-x7k2p", "projected": {"sources": []}}]
 
 
+def with_arguments(pod: Json) -> None:
+    pod["spec"]["containers"][0]["args"] = ["--read-only"]
+
+
 EDITS: dict[str, Json] = {
     "other arguments": {"args": ["--delete-everything"]},
     "another command": {"command": ["sleep"]},
     "a variable": {"env": [{"name": "DATABASE", "value": "prod"}]},
     "variables of a ConfigMap": {"envFrom": [{"configMapRef": {"name": "prod"}}]},
     "a port": {"ports": [{"containerPort": 8081}]},
+    "a hook": {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "1000"]}}}},
+    "a probe": {"livenessProbe": {"exec": {"command": ["false"]}}},
     "a mount": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
 }
 """What somebody has written into the first container of a template."""
@@ -351,6 +357,7 @@ def edited(change: Json) -> list[Json]:
     [
         (workload("web"), imaged, ReasonCode.ROLLOUT_IN_PROGRESS),
         (deployment("web"), imaged, None),  # by a webhook, maybe
+        (workload("web"), with_arguments, ReasonCode.ROLLOUT_IN_PROGRESS),  # the template has none any more
         (workload("web"), injected, None),
         (stateful_set("web").on_delete(), of_another_revision, ReasonCode.ON_DELETE),
     ],
