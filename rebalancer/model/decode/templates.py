@@ -363,11 +363,11 @@ class _MakingJson(Struct, frozen=True):
 _ACCESS = "kube-api-access-"
 """How the name of a volume begins that admission adds to each pod. The rest of it is the pod's own, and would
 give each pod a template of its own (plugin/pkg/admission/serviceaccount)."""
-_CONTAINERS = ("containers", "initContainers")
+_RUNNING = ("containers", "initContainers")
 _SCHEDULED_BY = frozenset(
     ("nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName")
     + ("schedulingGates", "priority", "priorityClassName", "preemptionPolicy", "overhead", "resources")
-    + ("resourceClaims", "ephemeralContainers", "serviceAccount", "serviceAccountName", *_CONTAINERS)
+    + ("resourceClaims", "ephemeralContainers", "serviceAccount", "serviceAccountName", *_RUNNING)
 )
 """Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
 _GIVEN = frozenset(("name", "image", "imagePullPolicy", "resources"))
@@ -384,7 +384,7 @@ def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
     spec = spec or json.decode(raw, type=_RunningJson).spec
     found = [*_parts("", {k: v for k, v in spec.items() if k not in _SCHEDULED_BY})]
     found.append(["", "account", spec.get("serviceAccountName") or "default"])
-    for c in (c for kind in _CONTAINERS for c in spec.get(kind) or ()):
+    for c in (c for kind in _RUNNING for c in spec.get(kind) or ()):
         said = {k: k in _PROBES or v for k, v in c.items() if k not in _GIVEN}
         found += _parts(c.get("name", ""), {"command": None, "args": None, **said})
     return frozenset(json.encode(one, order="sorted") for one in found)

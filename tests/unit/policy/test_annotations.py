@@ -109,8 +109,16 @@ WORDS: list[tuple[str, dict[str, dict[str, str]], str]] = [
     ("the pod's no beside its owner's yes", {"pod": NO, "owner": YES}, "the pod"),
     ("the Deployment's no beside the pod's yes", {"pod": YES, "deployment": NO}, "Deployment web"),
     ("the Deployment's no beside its ReplicaSet's copy", {"owner": YES, "deployment": NO}, "Deployment web"),
-    ("the Deployment's no beside the namespace's yes", {"deployment": NO, "namespace": YES}, "Deployment web"),
-    ("the namespace's no beside the Deployment's yes", {"deployment": YES, "namespace": NO}, "namespace default"),
+    (
+        "the Deployment's no beside the namespace's yes",
+        {"deployment": NO, "namespace": YES},
+        "Deployment web",
+    ),
+    (
+        "the namespace's no beside the Deployment's yes",
+        {"deployment": YES, "namespace": NO},
+        "namespace default",
+    ),
     ("the namespace's no", {"namespace": NO}, "namespace default"),
     ("a foreign no on the owner beside an own yes on the pod", {"pod": YES, "owner": {DISRUPT: "true"}}, ""),
     (
