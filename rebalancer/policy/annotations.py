@@ -17,8 +17,8 @@ from rebalancer.policy import release
 
 EVICT = "rebalancer.io/evict"
 """On a pod, its owner or its namespace: "true" (or "prefer") allows evictions, "false" (or "never") forbids
-them, whatever else says yes, and so does what is none of its words. As a label, and on a node for its pods, it
-can only forbid."""
+them, whatever else says yes, and so does what is none of its words. As a label, and on a node for its pods,
+it can only forbid."""
 PREFER = "prefer"
 """Value of EVICT that makes a pod the first choice among equals."""
 REFUSE = "avoid"

@@ -364,11 +364,11 @@ _ACCESS = "kube-api-access-"
 """How the name of a volume begins that admission adds to each pod. The rest of it is the pod's own, and would
 give each pod a template of its own (plugin/pkg/admission/serviceaccount)."""
 _RUNNING = ("containers", "initContainers")
-_SCHEDULED_BY = frozenset(
-    ("nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName")
-    + ("schedulingGates", "priority", "priorityClassName", "preemptionPolicy", "overhead", "resources")
-    + ("resourceClaims", "ephemeralContainers", "serviceAccount", "serviceAccountName", *_RUNNING)
-)
+_NOT_RUN = frozenset(
+    "nodeName nodeSelector affinity tolerations topologySpreadConstraints schedulerName schedulingGates "
+    "priority priorityClassName preemptionPolicy overhead resources resourceClaims ephemeralContainers "
+    "serviceAccount serviceAccountName".split()
+).union(_RUNNING)
 """Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
 _GIVEN = frozenset(("name", "image", "imagePullPolicy", "resources"))
 """The same of a container."""
@@ -382,7 +382,7 @@ def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
     json = msgspec.json
     spec = json.decode(raw, type=_MakingJson).spec.template.spec if template else None
     spec = spec or json.decode(raw, type=_RunningJson).spec
-    found = [*_parts("", {k: v for k, v in spec.items() if k not in _SCHEDULED_BY})]
+    found = list(_parts("", {k: v for k, v in spec.items() if k not in _NOT_RUN}))
     found.append(["", "account", spec.get("serviceAccountName") or "default"])
     for c in (c for kind in _RUNNING for c in spec.get(kind) or ()):
         said = {k: k in _PROBES or v for k, v in c.items() if k not in _GIVEN}
