@@ -365,9 +365,24 @@ _ACCESS = "kube-api-access-"
 give each pod a template of its own (plugin/pkg/admission/serviceaccount)."""
 _RUNNING = ("containers", "initContainers")
 _NOT_RUN = frozenset(
-    "nodeName nodeSelector affinity tolerations topologySpreadConstraints schedulerName schedulingGates "
-    "priority priorityClassName preemptionPolicy overhead resources resourceClaims ephemeralContainers "
-    "serviceAccount serviceAccountName".split()
+    [
+        "nodeName",
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "topologySpreadConstraints",
+        "schedulerName",
+        "schedulingGates",
+        "priority",
+        "priorityClassName",
+        "preemptionPolicy",
+        "overhead",
+        "resources",
+        "resourceClaims",
+        "ephemeralContainers",
+        "serviceAccount",
+        "serviceAccountName",
+    ]
 ).union(_RUNNING)
 """Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
 _GIVEN = frozenset(("name", "image", "imagePullPolicy", "resources"))
