@@ -385,8 +385,12 @@ _NOT_RUN = frozenset(
     ]
 ).union(_RUNNING)
 """Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
-_GIVEN = frozenset(("name", "image", "imagePullPolicy", "resources"))
+_GIVEN = frozenset(
+    "name image imagePullPolicy resources terminationMessagePath terminationMessagePolicy".split()
+)
 """The same of a container."""
+_DEFAULTS = {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
+"""What a template may say that the pod of a file leaves unsaid."""
 _PROBES = frozenset(("livenessProbe", "readinessProbe", "startupProbe"))
 
 
@@ -397,7 +401,7 @@ def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
     json = msgspec.json
     spec = json.decode(raw, type=_MakingJson).spec.template.spec if template else None
     spec = spec or json.decode(raw, type=_RunningJson).spec
-    found = list(_parts("", {k: v for k, v in spec.items() if k not in _NOT_RUN}))
+    found = list(_parts("", {k: v for k, v in spec.items() if k not in _NOT_RUN and v != _DEFAULTS.get(k)}))
     found.append(["", "account", spec.get("serviceAccountName") or "default"])
     for c in (c for kind in _RUNNING for c in spec.get(kind) or ()):
         said = {k: k in _PROBES or v for k, v in c.items() if k not in _GIVEN}
