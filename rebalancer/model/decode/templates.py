@@ -386,7 +386,7 @@ _NOT_RUN = frozenset(
 ).union(_RUNNING)
 """Fields of a pod spec that are compared elsewhere, or that admission may set anew."""
 _GIVEN = frozenset(
-    "name image imagePullPolicy resources terminationMessagePath terminationMessagePolicy".split()
+    ["name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"]
 )
 """The same of a container."""
 _DEFAULTS = {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
