@@ -218,8 +218,9 @@ class LiveEvictor(Evictor):
     `read` gives the pod of a name now (`Objects.pod`). `wait` sleeps, True means stop: then no further
     request is sent, but the truth about one that was sent is still looked for some seconds, sleeping with
     `linger`, which does not stop. `monotonic` in seconds.
-    `dry_run`: the server judges (budgets, admission) and evicts nothing. `grace_seconds`: None leaves it to
-    the pod. `annotations`, asked for each time, are put on the Eviction, for webhooks and audit logs.
+    `dry_run`: the server judges (budgets, admission) and evicts nothing. `grace_seconds` and
+    `annotations` are asked for each time: None leaves it to the pod; these are put on the Eviction, for
+    webhooks and audit logs.
     """
 
     def __init__(
@@ -232,7 +233,7 @@ class LiveEvictor(Evictor):
         monotonic: Callable[[], float],
         backoff: Backoff = DEFAULT_BACKOFF,
         dry_run: bool = False,
-        grace_seconds: int | None = None,
+        grace_seconds: Callable[[], int | None] = lambda: None,
         annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._connection = connection
@@ -310,8 +311,8 @@ class LiveEvictor(Evictor):
         if annotations := {**self._annotations(), **({REASON: reason} if reason else {})}:
             metadata["annotations"] = annotations
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-        if self._grace is not None:
-            options["gracePeriodSeconds"] = self._grace
+        if (grace := self._grace()) is not None:
+            options["gracePeriodSeconds"] = grace
         if self._dry_run:
             options["dryRun"] = ["All"]
         target = Target("create", _PODS, pod.namespace, pod.name, "eviction")

@@ -96,6 +96,9 @@ class ReplaceFirst:
         kept, evicts = self._budgets.why_not(pod), not (auto_first or self._options.auto_first)
         if kept.code is not ReasonCode.PDB_EXHAUSTED if kept is not None else wanted == "auto" and evicts:
             return None  # the Eviction API would refuse it at the end as well, or takes it as it is
+        return self._how(pod, owner)
+
+    def _how(self, pod: Pod, owner: Workload) -> Release | Reason:
         if (reason := self._as_it_is(pod)) is not None:
             return reason
         alike = id(pod.template), id(pod.owner)
@@ -104,12 +107,13 @@ class ReplaceFirst:
             known = self._releases[alike] = pod, self._found(pod, owner)
         return known[1]
 
-    def why_not(self, pod: Pod, label: str, *, auto_first: bool = False) -> Reason | None:
+    def why_not(self, pod: Pod, label: str) -> Reason | None:
         """Why the pod is not released now by this label, as it was planned. Whether its budget still asks for
         that is all one: that changes with each replacement."""
-        owner, how = self._owners.of(pod), self.of(pod, auto_first=auto_first)
+        owner = self._owners.of(pod)
         if owner is None or self._method(owner) == "evict":
             return _no("its workload is not to be replaced first any more")
+        how = self._how(pod, owner)
         who = next(self._users(label, pod, without_label(pod.template, label)), "")
         return how if isinstance(how, Reason) else _no(f"{who} {label}") if who else None
 

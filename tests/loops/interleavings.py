@@ -38,6 +38,7 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import Parts
+from rebalancer.runtime.cycle.clock import Pace
 from rebalancer.runtime.cycle.gates import Away, FreshLook, WatchedLimits
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
@@ -316,6 +317,7 @@ class Interleaving(History):
                 evictor=LiveEvictor(connection, reads.pod, wait=clock.wait, linger=clock.linger,
                                     monotonic=clock.monotonic, backoff=_ONCE),
                 clock=clock,
+                pace=Pace(clock),
                 observer=Story(),
                 closed=closed,
                 memory=memory,

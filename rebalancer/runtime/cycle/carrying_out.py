@@ -8,8 +8,7 @@ elsewhere: the order of the plan in `replacements.Flight`, budgets in `gates.Wat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from math import inf
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from rebalancer.planner.pace import chains, must_stay_ready
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
-from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.clock import Clock, Pace, domains_left
 from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
@@ -62,7 +61,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
     `closed`: why no plan is carried out now; may raise KubeError. `dry`: nothing is evicted, so neither it
     nor the circuit breaker is asked. `releases`: what replace first needs; None: nothing is released.
-    `slower`: evictions per second by the settings of this moment, where they are others.
+    `pace`: of its evictions.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -72,13 +71,13 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     limited: Callable[[Snapshot], WatchedLimits]
     evictor: Evictor
     clock: Clock
+    pace: Pace
     observer: Observer
     limits: CycleLimits = _DEFAULTS
     closed: Callable[[], Reason | None] = lambda: None
     memory: Memory | None = None
     dry: bool = False
     releases: ReleaseParts | None = None
-    slower: Callable[[], Iterable[float | None]] = tuple
 
 
 # Evicting one pod after the other, each after a last look, and what is in the way of the next.
@@ -242,33 +241,27 @@ class CarryingOut:
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
         self._evicted = 0
-        self._quiet_since, self._sent_at = parts.clock.monotonic(), -inf
+        self._quiet_since = parts.clock.monotonic()
 
     @property
     def exhausted(self) -> bool:
         """Whether it has evicted as many pods as it may, and more are planned."""
         return self._evicted >= self._most and bool(self.flight.may_start())
 
-    @property
-    def _next_at(self) -> float:
-        """When the next request may be sent."""
-        rates = [r for r in (self._parts.limits.per_second, *self._parts.slower()) if r]
-        return self._sent_at + (1 / min(rates) if rates else 0.0)
-
     def run(self, enough: Callable[[Sequence[Outcome]], bool]) -> None:
         """Until nothing is in flight and nothing more can go. `enough`: whether the outcomes so far forbid to
         evict more."""
-        clock, poll = self._parts.clock, self._replacements.limits.poll
+        clock, pace, poll = self._parts.clock, self._parts.pace, self._replacements.limits.poll
         while True:
             self._take_landings()
             over = self._over() or enough(self.outcomes)
             turn = [] if over else self._turn()
-            if turn and clock.monotonic() >= self._next_at:
+            if turn and clock.monotonic() >= pace.next_at:
                 self._evict(turn)
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
                 pause = clock.linger if clock.stopping() else clock.wait  # what is released is finished
-                pause(min(poll, self._next_at - clock.monotonic()) if turn else poll)
+                pause(min(poll, pace.next_at - clock.monotonic()) if turn else poll)
             else:
                 break
         self._memory.settled()
@@ -343,7 +336,7 @@ class CarryingOut:
         if outcome is None:
             return
         if outcome.eviction is not None:
-            self._sent_at = now
+            p.pace.sent()
         if outcome.status is Fate.INTENDED:
             self._evicted += 1
             self._quiet_since = now
@@ -432,7 +425,7 @@ class CarryingOut:
 
 def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, limits: SettleLimits) -> Releases:
     """For one plan, or for what an earlier process left."""
-    return Releases(needs, memory, parts.evictor, parts.clock, parts.observer, limits)
+    return Releases(needs, memory, parts.evictor, parts.clock, parts.pace, parts.observer, limits)
 
 
 def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[Outcome]:

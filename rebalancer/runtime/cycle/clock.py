@@ -8,6 +8,7 @@ an eviction not long ago. What is written down for later cycles bears the later 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -57,6 +58,24 @@ class Clock(Protocol):
     def stopping(self) -> bool:
         """Whether a stop was asked for."""
         ...
+
+
+class Pace:
+    """When the next pod may be released or evicted: one for all of a cycle. `rates`: how many a second, by
+    each of the settings in force; None: as many as can be."""
+
+    def __init__(self, clock: Clock, rates: Callable[[], Iterable[float | None]] = tuple) -> None:
+        self._clock, self._rates, self._sent_at = clock, rates, -math.inf
+
+    @property
+    def next_at(self) -> float:
+        """The earliest moment for it, of the monotonic clock."""
+        rates = [r for r in self._rates() if r]
+        return self._sent_at + (1 / min(rates) if rates else 0.0)
+
+    def sent(self) -> None:
+        """A request was sent."""
+        self._sent_at = self._clock.monotonic()
 
 
 class StopAskedError(Exception):

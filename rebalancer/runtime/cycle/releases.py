@@ -53,7 +53,7 @@ from rebalancer.policy.release import (
     released,
     step,
 )
-from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.clock import Clock, Pace
 from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
@@ -158,11 +158,12 @@ class Releases:
         memory: Memory,
         evictor: Evictor,
         clock: Clock,
+        pace: Pace,
         observer: Observer,
         limits: SettleLimits,
     ) -> None:
         self._parts, self._memory, self._evictor = parts, memory, evictor
-        self._clock, self._observer, self._limits = clock, observer, limits
+        self._clock, self._pace, self._observer, self._limits = clock, pace, observer, limits
         self._open: dict[str, _Open] = {}
         self._stop_at: float | None = None
         self._asked = float("-inf")
@@ -376,7 +377,8 @@ class Releases:
         next_ = step(glance)
         idle = next_.do is Do.WAIT and not glance.ending
         o.idle = idle and o.enough_since is None
-        if idle or now < o.next_at:
+        paced = next_.do is Do.EVICT and now < self._pace.next_at
+        if idle or paced or now < o.next_at:
             self._say(o, next_)
             return None
         began = self._clock.monotonic()
@@ -463,6 +465,7 @@ class Releases:
 
         eviction = self._evictor.evict(pod, o.move.reason, may_not, permission.fresh)
         if eviction.tried:
+            self._pace.sent()
             self._observer.on_eviction(o.move, eviction)
         if eviction.evicted:
             return self._ended(o, Fate.DONE, "its replacement is there", eviction)
@@ -507,8 +510,8 @@ class Releases:
         own = [p for p in self._own(o, self._parts.reads) if p.owner and p.owner.name == o.replica_set]
         adopted = any(p.uid == o.move.pod.uid for p in own)
         if owner is not None and waited < _ADOPTED and not (adopted and len(own) <= owner.replicas):
-            gone = not adopted and self._parts.reads.pod(o.move.pod.namespace, o.move.pod.name) is None
-            if not gone:
+            there = self._parts.reads.pod(o.move.pod.namespace, o.move.pod.name)
+            if adopted or (there is not None and not there.finished):
                 return None
         restore(own, self._parts.patches, self._parts.leading)
         why = f"its label was given back: {o.back.why if o.back is not None else ''}"

@@ -33,7 +33,14 @@ from rebalancer.policy.owners import not_looked_at
 from rebalancer.policy.replace_first import asked_for
 from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
-from rebalancer.runtime.cycle.clock import Clock, SignOfLife, check_namespaces, check_readable, warned
+from rebalancer.runtime.cycle.clock import (
+    Clock,
+    Pace,
+    SignOfLife,
+    check_namespaces,
+    check_readable,
+    warned,
+)
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
@@ -404,15 +411,15 @@ def live_parts(
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
-        evictor=_evictor(connection, objects, options, clock, dry=not options.execute),
+        evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),
         clock=clock,
+        pace=Pace(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends]),
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
         closed=checks.closed,
         memory=memory,
         dry=not options.execute,
         releases=releases,
-        slower=lambda: [o.limits.per_second for o in checks.in_force()[1:] if sends],
     )
 
 
@@ -522,13 +529,19 @@ def _version(one: RuntimeClass) -> tuple[str, str]:
 
 
 def _evictor(
-    connection: Connection, objects: Objects, options: LiveOptions, clock: Clock, *, dry: bool
+    connection: Connection, objects: Objects, checks: CycleChecks, clock: Clock, *, dry: bool
 ) -> Evictor:
+    options = checks.options
     if not options.execute and not options.ask_server:
         return RecordingEvictor()
 
     def annotations() -> dict[str, str]:
         return {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()}
+
+    def grace() -> int | None:
+        """The longest of those in force; the pod's own counts as that, as it is what its author asks for."""
+        every = [o.grace_seconds for o in checks.in_force()]
+        return None if None in every else max(s for s in every if s is not None)
 
     return LiveEvictor(
         connection,
@@ -538,6 +551,6 @@ def _evictor(
         monotonic=clock.monotonic,
         backoff=options.backoff,
         dry_run=dry,
-        grace_seconds=options.grace_seconds,
+        grace_seconds=grace,
         annotations=annotations,
     )

@@ -385,7 +385,7 @@ def _released(a: AskedOfMove) -> Reason | None:
     def now(judged: Evictable, pod: Pod) -> Reason | None:
         if waits and not judged.options.into_new_nodes:
             return Reason(ReasonCode.NOT_REPLACED_FIRST, "evictions.intoNewNodes is off now")
-        return judged.replace_first.why_not(pod, label, auto_first=waits)
+        return judged.replace_first.why_not(pod, label)
 
     return off or a.looking.protects(now)
 

@@ -31,6 +31,7 @@ from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
 from rebalancer.runtime.commands.remembered import history_of
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import FRESH, FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
@@ -407,6 +408,24 @@ def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Pa
             cycle(cluster, tmp_path, memory=memory, newest=switch)
         cluster.settle()
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
+
+
+def test_evictions_that_end_releases_keep_the_pace_too(tmp_path: Path) -> None:
+    """Both replacements become Ready at the same moment."""
+    made = [deployment(n).spread("zone", 1).placed({"a-0": 2, "b-0": 1}) for n in ("web", "api")]
+    starts, at = [0.4, 1.1], dict[str, float]()
+
+    def gone(e: Any) -> None:
+        if e.resource.kind == "Pod" and "deletionTimestamp" in (there := e.record.obj["metadata"]):
+            at.setdefault(there["name"], time.monotonic())
+
+    with Cluster(objects(*nodes(a=1, b=1, c=1), *made), ready_after=lambda _: starts.pop()) as cluster:
+        cluster.settle()
+        cluster.store.subscribe(gone)
+        report, _ = cycle(cluster, tmp_path, replace(OPTIONS, limits=CycleLimits(per_second=1.5)))
+        assert report.evicted == 2
+        first, second = at.values()
+        assert second - first > 0.6
 
 
 def test_a_stop_finishes_what_is_ready_and_undoes_the_rest(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ AUTO = PolicyOptions(method="auto")
 EVICT = PolicyOptions()
 FULL = pdb("web", {"app": "web"}, min_available=3)
 ROOMY = pdb("web", {"app": "web"}, min_available=2)
+CORDONED = patched("Node", {"spec": {"unschedulable": True}}, nodes(a=1, b=1), name="a-0")
 SAYS_YES = {"metadata": {"annotations": {"rebalancer.io/method": "replaceFirst"}}}
 
 
@@ -214,8 +215,7 @@ def test_kinds_that_may_not_be_read_could_ask_for_the_label() -> None:
 
 
 def test_the_pod_and_its_node_have_to_be_well() -> None:
-    cordoned = patched("Node", {"spec": {"unschedulable": True}}, nodes(a=1, b=1), name="a-0")
-    assert "cordoned" in of(cordoned, web(), FULL)
+    assert "cordoned" in of(CORDONED, web(), FULL)
     tainted = patched("Node", {"spec": {"taints": [
         {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}]}},
         nodes(a=1, b=1), name="a-0")  # fmt: skip
@@ -261,8 +261,18 @@ def test_what_its_budget_keeps_may_go_if_it_can_be_replaced_first_and_else_says_
         ([FULL], EVICT, "any more"),
         ([FULL, other(app="web")], AUTO, "would adopt"),
         ([FULL, service({HASH: hashed()})], AUTO, "asks for"),
+        (CORDONED, AUTO, "is cordoned"),
+        ([], replace(AUTO, label_users=LabelUsers(unread=("networkpolicies",))), "may not be read"),
     ],
-    ids=["as planned", "its budget has room by now", "not any more", "adopted", "asked for"],
+    ids=[
+        "as planned",
+        "its budget has room by now",
+        "not any more",
+        "adopted",
+        "asked for",
+        "its budget has room by now, and its node goes",
+        "its budget has room by now, and users are not read",
+    ],
 )
 def test_a_release_that_was_planned_is_judged_again_by_its_own_label(
     things: list[Any], options: PolicyOptions, no: str

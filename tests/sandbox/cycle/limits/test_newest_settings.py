@@ -224,6 +224,19 @@ def test_a_slower_pace_binds_the_next_eviction(rate: str, least: int, most: int,
     assert least < r.time.now() - FakeTime().now() < most
 
 
+def test_a_longer_grace_period_binds_the_next_eviction(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def look(server: ApiServer) -> None:
+        for pod in server.store.list("Pod"):
+            if "deletionTimestamp" in pod["metadata"]:
+                seen.setdefault(pod["metadata"]["name"], pod["metadata"]["deletionGracePeriodSeconds"])
+
+    long, short = (f"evictions: {{enabled: true, perSecond: 1, gracePeriod: {s}}}\n" for s in ("60s", "1s"))
+    run(tmp_path, long, short, look=look)
+    assert sorted(seen.values()) == [1, 60, 60, 60]
+
+
 def test_a_canary_that_comes_in_mid_cycle_counts_at_once() -> None:
     memory = Memory(FakeTime(), HistoryRules())
     assert (memory.most_in_flight, memory.most_released, memory.canary_left) == (None, None, 0)

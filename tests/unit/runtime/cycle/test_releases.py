@@ -16,7 +16,7 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import releases_of
-from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.clock import Pace, SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, restore
 from rebalancer.runtime.cycle.replacements import SettleLimits
@@ -74,7 +74,7 @@ def test_who_is_released_is_looked_up_once_a_turn() -> None:
         by="",
         closed=lambda: None,
     )
-    parts = cast("Any", SimpleNamespace(evictor=None, clock=clock, observer=None))
+    parts = cast("Any", SimpleNamespace(evictor=None, clock=clock, pace=Pace(clock), observer=None))
     releases = releases_of(parts, needs, Memory(clock, HistoryRules()), SettleLimits())
     releases.look()
     assert [releases.full(m) for m in moves] == [None] * 3
