@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.drill import drill
+from rebalancer.drill import Drill, drill
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
@@ -27,6 +27,8 @@ from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import lines
 from tests.support.clusters.long_names import PROVIDERS, written
 
+pytestmark = pytest.mark.xdist_group("long names")
+"""One process, so that each cluster is planned and drilled once."""
 LABELS = {f"{name}:" for name in ("DOMAINS", "FROM", "TO", "MENDS", "WHY", "FOR", "EXAMPLE", "GOES", "WITH")}
 
 
@@ -88,6 +90,12 @@ def test_every_eviction_has_its_pod_and_where_it_leaves_and_goes(provider: str, 
     assert "zone " in plan
 
 
+@cache
+def drilled(provider: str) -> Drill:
+    return drill(cluster(provider), plan=planned(provider))
+
+
+@cache
 def other(provider: str, command: str, columns: int) -> str:
     """What `explain` or `drill` shows of the same cluster."""
     found, plan = cluster(provider), planned(provider)
@@ -96,7 +104,7 @@ def other(provider: str, command: str, columns: int) -> str:
         patch.setenv("TERM", "xterm")
         stream = Terminal()
         if command == "drill":
-            return render_lines(lines(build_drill(drill(found, plan=plan))), stream)
+            return render_lines(lines(build_drill(drilled(provider))), stream)
         pod = plan.moves[0].pod
         placement = replace(explain_pod(found, pod), plan=pod_in_plan(plan, pod))
         return to_table(placement, stream=stream)
