@@ -200,7 +200,7 @@ def _between(
 def _cause(stay: Stays, bound: LeastExcess) -> Cause:
     if ReasonCode.SIMULATION_LIMIT in stay.codes or not bound.exact:
         return Cause.GAVE_UP
-    return Cause.FORBIDDEN if stay.codes & _FORBIDDEN else Cause.NOT_WALKABLE
+    return Cause.FORBIDDEN if stay.codes & _FORBIDDEN else Cause.NOT_REACHABLE
 
 
 def _movable(pods: PodClass) -> dict[int, int]:

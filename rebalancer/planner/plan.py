@@ -153,7 +153,7 @@ class Cause(StrEnum):
 
     NOT_PLACED = "not-placed"
     FORBIDDEN = "forbidden"
-    NOT_WALKABLE = "not-walkable"
+    NOT_REACHABLE = "not-walkable"
     GAVE_UP = "search-gave-up"
 
     @property
@@ -166,7 +166,7 @@ _WORDS = {
     Cause.NOT_PLACED: "whatever is evicted, the scheduler keeps pods out of where they would have to go, or "
     "another constraint would end worse",
     Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
-    Cause.NOT_WALKABLE: "no order of evictions was found in which none does harm",
+    Cause.NOT_REACHABLE: "no order of evictions was found in which none does harm",
     Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",
 }
 

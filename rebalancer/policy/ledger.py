@@ -20,7 +20,7 @@ from operator import add
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
 from rebalancer.model.node import Node
@@ -222,7 +222,7 @@ OwnerKey = Annotated[str, Meta(pattern=r"^[^/]+/[^/]*/[^/]+$")]
 
 class Fate(StrEnum):
     """What became of a move. `RECORDED` and `SKIPPED` evict nothing and are not in the ledger; only there
-    `DONE` is told apart from `ASTRAY` and `UNSEEN`, and `UNKNOWN` from `FAILED`."""
+    `DONE` is told apart from `ELSEWHERE` and `UNSEEN`, and `UNKNOWN` from `FAILED`."""
 
     INTENDED = "intended"
     """On its way. The ledger has it before the request is sent. If it stays so, the process was killed, and
@@ -235,7 +235,7 @@ class Fate(StrEnum):
     """The pod is gone. Whether this eviction was the cause, and where the replacement went, was not seen."""
     DONE = "done"
     """Its replacement is Ready on one of the planned destinations."""
-    ASTRAY = "astray"
+    ELSEWHERE = "astray"
     """Its replacement runs on a node that is not a planned destination."""
     FAILED = "failed"
     """The eviction failed, or its replacement did not become Ready in time."""
@@ -292,7 +292,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.namespace}/{self.pod}"
 
 
-class Door(Struct, frozen=True, array_like=True):
+class Opening(Struct, frozen=True, array_like=True):
     """Nodes of one domain that have the same taints: `opened`: since when some are there, 0: since before
     anybody looked; `shut`: since when none is there any more, 0: there are some."""
 
@@ -323,7 +323,7 @@ class Totals(Struct, frozen=True, omit_defaults=True):
 
     evictions: Number = 0
     as_predicted: Number = 0
-    astray: Number = 0
+    elsewhere: Number = field(name="astray", default=0)
     failed: Number = 0
     in_a_row: Number = 0
     replaced: Number = 0
@@ -351,7 +351,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
     `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
-    take the replacement. `doors`: domain (key=value) → the taints that its nodes have or had → since when.
+    take the replacement. `openings`: domain (key=value) → the taints that its nodes have or had → since when.
 
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.
@@ -373,7 +373,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     counted: dict[str, tuple[Count, ...]] = {}
     violated: dict[str, Time] = {}
     irreplaceable: dict[str, float] = {}
-    doors: dict[str, dict[str, Door]] = {}
+    openings: dict[str, dict[str, Opening]] = field(name="doors", default_factory=dict)
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
     doubt: Doubt = Doubt()
@@ -471,20 +471,20 @@ def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, 
     if version < 1:
         raise ValueError("it has no version")
     found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Ledger):
-        if (raw := parts.get(field.name)) is not None:
+    for own in msgspec.structs.fields(Ledger):
+        if (raw := parts.get(own.encode_name)) is not None:
             try:
-                match field.name:
+                match own.name:
                     case "entries":
                         each = dict(enumerate(_part(raw, list[Raw])))
-                        found["entries"] = tuple(_each(field.name, each, Entry, aside).values())
+                        found["entries"] = tuple(_each("entries", each, Entry, aside).values())
                     case "claims" | "shown":
-                        of = Claim if field.name == "claims" else Shown
-                        found[field.name] = _each(field.name, _part(raw, dict[str, Raw]), of, aside)
+                        of = Claim if own.name == "claims" else Shown
+                        found[own.name] = _each(own.name, _part(raw, dict[str, Raw]), of, aside)
                     case name:
-                        found[name] = _part(raw, field.type)
+                        found[name] = _part(raw, own.type)
             except ValueError as e:
-                aside(field.name, str(e))
+                aside(own.encode_name, str(e))
     return Ledger(**found)
 
 
@@ -516,7 +516,7 @@ class NewerLedgerError(ValueError):
 
 _KNOWN = (
     *(Fate.INTENDED, Fate.RELEASED, Fate.RECORDED, Fate.SKIPPED, Fate.UNSEEN),
-    *(Fate.UNDONE, Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED),
+    *(Fate.UNDONE, Fate.UNKNOWN, Fate.DONE, Fate.ELSEWHERE, Fate.FAILED),
 )
 """Of two fates of one eviction the later of these holds: it says more, or forbids more."""
 
@@ -550,13 +550,13 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         # What cannot be replaced has been so since the first of them saw it.
         irreplaceable=theirs.irreplaceable
         | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
-        doors=theirs.doors | mine.doors,
+        openings=theirs.openings | mine.openings,
         circuit=_circuit(theirs.circuit, mine.circuit),
         unread=max(theirs.unread, mine.unread),
         totals=Totals(
             evictions=max(t.evictions for t in both),
             as_predicted=max(t.as_predicted for t in both),
-            astray=max(t.astray for t in both),
+            elsewhere=max(t.elsewhere for t in both),
             failed=max(t.failed for t in both),
             in_a_row=min(t.in_a_row for t in both),
             replaced=min(t.replaced for t in both),
@@ -692,9 +692,9 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},
         irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
-        doors={
-            domain: {k: Door(min(d.opened, now), min(d.shut, now)) for k, d in doors.items()}
-            for domain, doors in ledger.doors.items()
+        openings={
+            domain: {k: Opening(min(d.opened, now), min(d.shut, now)) for k, d in openings.items()}
+            for domain, openings in ledger.openings.items()
         },
         looked=now if ledger.looked > latest else ledger.looked,
         claims={n: _claim(c, now, latest, silent) for n, c in ledger.claims.items()},

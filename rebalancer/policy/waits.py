@@ -2,7 +2,7 @@
 `until`, in epoch seconds; what has no end by the clock names in its remedy what ends it.
 
 - Cool-down: for `cool_down` after each eviction in an earlier cycle.
-- No help: the replacement went astray or did not become Ready. The owner waits as long as what the move
+- No help: the replacement landed elsewhere or did not become Ready. The owner waits as long as what the move
   rested on is as it was (`Fingerprints`), but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
   else undoes them. The owner waits as long as that, too.
@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from rebalancer.model.node import Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.ledger import DAY, Door, Entry, Fate, Ledger, selects
+from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening, selects
 from rebalancer.policy.owners import held
 from rebalancer.spread.nodes import tolerated
 
 _GATED = 7 * 24 * 3600.0
 """Seconds for which a namespace is left alone in which a replacement was held back."""
-_AWAY = frozenset({Fate.ASTRAY, Fate.FAILED})
+_AWAY = frozenset({Fate.ELSEWHERE, Fate.FAILED})
 
 
 class HistoryRules(Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
     failed = next((e for e in reversed(alike) if e.fate in _AWAY), None)
     if failed is None:
         return None
-    what = f"went to {failed.landed}" if failed.fate is Fate.ASTRAY else "did not become Ready"
+    what = f"went to {failed.landed}" if failed.fate is Fate.ELSEWHERE else "did not become Ready"
     return wait(
         ReasonCode.DID_NOT_HELP,
         f"evicting {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
@@ -460,10 +460,10 @@ _FEWEST = 2
 """Nodes of a domain that can be out: a single node that is shut is a node."""
 ANY_POD = PodTemplate(namespace="", labels={}, requests={})
 """One that any node would take."""
-_DOORS = 20
+_MOST_TAINTS = 20
 """Sets of taints that are remembered of a domain."""
 _MOST_DOMAINS = 500
-Doors = Mapping[str, Mapping[str, Door]]
+Openings = Mapping[str, Mapping[str, Opening]]
 Paused = Mapping[str, tuple[str, float]]
 """`annotations.paused_domains`."""
 
@@ -473,7 +473,9 @@ def spread_keys(templates: Iterable[PodTemplate]) -> set[str]:
     return {ZONE, *(c.topology_key for t in templates for c in t.spread)} - {HOSTNAME}
 
 
-def doors_of(nodes: Iterable[Node], keys: set[str], before: Doors, now: float) -> dict[str, dict[str, Door]]:
+def openings_of(
+    nodes: Iterable[Node], keys: set[str], before: Openings, now: float
+) -> dict[str, dict[str, Opening]]:
     """What is known of the domains of these keys after a look at the nodes."""
     there: dict[str, set[str]] = defaultdict(set)
     for node in nodes:
@@ -481,19 +483,19 @@ def doors_of(nodes: Iterable[Node], keys: set[str], before: Doors, now: float) -
         for key in keys & node.labels.keys():
             there[f"{key}={node.labels[key]}"].add(taints)
     known = {d.partition("=")[0] for d in before}
-    found: dict[str, dict[str, Door]] = {}
+    found: dict[str, dict[str, Opening]] = {}
     for domain in sorted(there)[:_MOST_DOMAINS]:
         old, first = before.get(domain, {}), now if domain.partition("=")[0] in known else 0.0
-        doors = {t: Door(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
-        gone = {t: replace(d, shut=d.shut or now) for t, d in old.items() if t not in doors}
-        latest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_DOORS]
-        found[domain] = doors | {t: gone[t] for t in latest}
+        openings = {t: Opening(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
+        gone = {t: replace(d, shut=d.shut or now) for t, d in old.items() if t not in openings}
+        latest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_MOST_TAINTS]
+        found[domain] = openings | {t: gone[t] for t in latest}
     return found
 
 
-def door_for(doors: Mapping[str, Door], tolerations: tuple[Toleration, ...]) -> Door | None:
+def opening_for(openings: Mapping[str, Opening], tolerations: tuple[Toleration, ...]) -> Opening | None:
     """What a domain is for pods with these tolerations; None if it was never open to them."""
-    mine = [d for taints, d in doors.items() if all(tolerated(t, tolerations) for t in _taints(taints))]
+    mine = [d for taints, d in openings.items() if all(tolerated(t, tolerations) for t in _taints(taints))]
     opened = [d for d in mine if not d.shut]
     return min(opened, default=None, key=lambda d: d.opened) or max(mine, default=None, key=lambda d: d.shut)
 
@@ -506,18 +508,23 @@ def _taints(text: str) -> Iterator[Taint]:
 
 
 def out_for(
-    template: PodTemplate, nodes: Iterable[Node], doors: Doors, paused: Paused, out_wait: float, now: float
+    template: PodTemplate,
+    nodes: Iterable[Node],
+    openings: Openings,
+    paused: Paused,
+    out_wait: float,
+    now: float,
 ) -> dict[str, Reason]:
     """Why no pod of the template moves: domains (key=value) that it could use and that are out."""
     found: dict[str, Reason] = {}
     if "" in paused:
         found[""] = _by_hand("every domain", *paused[""], now)
         paused = {d: said for d, said in paused.items() if d}
-    shut = {d: at for d in doors if 0 <= now - (at := _shut(doors[d], template)) < out_wait}
+    shut = {d: at for d in openings if 0 <= now - (at := _shut(openings[d], template)) < out_wait}
     if not shut and not paused:
         return found
     keys = {d.partition("=")[0] for d in (*shut, *paused)}
-    size, there = Counter[str](), set(doors)
+    size, there = Counter[str](), set(openings)
     for node in nodes:
         its = [f"{key}={node.labels[key]}" for key in keys & node.labels.keys()]
         there.update(its)
@@ -542,9 +549,9 @@ _OUT = (
 )
 
 
-def _shut(doors: Mapping[str, Door], template: PodTemplate) -> float:
-    door = door_for(doors, template.tolerations)
-    return door.shut if door is not None and door.shut else -inf
+def _shut(openings: Mapping[str, Opening], template: PodTemplate) -> float:
+    opening = opening_for(openings, template.tolerations)
+    return opening.shut if opening is not None and opening.shut else -inf
 
 
 def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:
@@ -555,11 +562,11 @@ def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:
 
 
 def opened_lately(
-    nodes: Sequence[Node], doors: Mapping[str, Door], rules: HistoryRules, latest: float
+    nodes: Sequence[Node], openings: Mapping[str, Opening], rules: HistoryRules, latest: float
 ) -> float:
     """When a domain with these nodes that was out, and was opened not long ago, has been open as a whole for
     as long as nodes have to settle; never: infinity."""
-    door = door_for(doors, ())
-    if len(nodes) < _FEWEST or any(n.shut_by for n in nodes) or door is None or door.opened <= 0:
+    opening = opening_for(openings, ())
+    if len(nodes) < _FEWEST or any(n.shut_by for n in nodes) or opening is None or opening.opened <= 0:
         return inf
-    return door.opened + rules.settle if latest - door.opened < rules.stabilization else inf
+    return opening.opened + rules.settle if latest - opening.opened < rules.stabilization else inf

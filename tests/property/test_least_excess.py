@@ -57,7 +57,7 @@ def test_a_swap_between_full_zones_is_not_walkable_in_steps_that_do_no_harm() ->
     right = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
     made = plan(snapshot(machines, left, right))
     assert (made.residual_excess, made.least_excess) == (2, 0)
-    assert [(b.cause, b.excess) for b in made.between] == [(Cause.NOT_WALKABLE, 2)]
+    assert [(b.cause, b.excess) for b in made.between] == [(Cause.NOT_REACHABLE, 2)]
 
 
 def test_by_zone_and_hostname_a_placement_may_be_one_that_the_scheduler_never_makes() -> None:

@@ -134,9 +134,9 @@ def after_plan(
 
 
 def strays(every: Sequence[Outcome]) -> str:
-    """Why no further eviction can be predicted: two replacements of one owner were astray; "" if not so."""
-    astray = Counter(o.move.owner.key for o in every if o.expected is False)
-    owner, times = astray.most_common(1)[0] if astray else ("", 0)
+    """Why no further eviction can be predicted: two replacements of one owner landed elsewhere; else ""."""
+    elsewhere = Counter(o.move.owner.key for o in every if o.expected is False)
+    owner, times = elsewhere.most_common(1)[0] if elsewhere else ("", 0)
     return f"{times} replacements of {owner} landed where the plan did not expect them" if times > 1 else ""
 
 

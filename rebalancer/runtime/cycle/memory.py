@@ -62,16 +62,16 @@ from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
-    Doors,
     HistoryRules,
+    Openings,
     Paused,
     account,
     came_back,
-    doors_of,
     held_back,
     marked,
     moment,
     opened_lately,
+    openings_of,
     out_for,
     pairs,
     room_of,
@@ -103,16 +103,16 @@ def fate_of(outcome: Outcome) -> Fate | None:
         return outcome.status
     if outcome.expected is None:
         return Fate.UNSEEN
-    return Fate.DONE if outcome.expected else Fate.ASTRAY
+    return Fate.DONE if outcome.expected else Fate.ELSEWHERE
 
 
 def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
     """The totals with one more eviction that ended so."""
-    done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
+    done, away, failed = fate is Fate.DONE, fate is Fate.ELSEWHERE, fate is Fate.FAILED
     return Totals(
         evictions=totals.evictions + 1,
         as_predicted=totals.as_predicted + done,
-        astray=totals.astray + away,
+        elsewhere=totals.elsewhere + away,
         failed=totals.failed + failed,
         in_a_row=0 if away or failed else totals.in_a_row + done,
         replaced=totals.replaced + (done and bool(method)),
@@ -308,7 +308,7 @@ def young(
         if stabilizing(began, rules, now) is not None
         and (
             reason := stabilizing(
-                began, rules, now, _settled(snapshot, results[i], ledger.doors, rules, latest)
+                began, rules, now, _settled(snapshot, results[i], ledger.openings, rules, latest)
             )
         )
     }
@@ -326,7 +326,7 @@ def young(
 
 
 def _settled(
-    snapshot: Snapshot, result: ConstraintResult, doors: Doors, rules: HistoryRules, latest: float
+    snapshot: Snapshot, result: ConstraintResult, openings: Openings, rules: HistoryRules, latest: float
 ) -> float:
     """When all domains with the fewest pods that have come back, or were opened, not long ago have settled;
     never, where one has not: infinity."""
@@ -338,7 +338,7 @@ def _settled(
     settled = (
         min(
             came_back(nodes, rules, latest),
-            opened_lately(nodes, doors.get(f"{key}={domain}", {}), rules, latest),
+            opened_lately(nodes, openings.get(f"{key}={domain}", {}), rules, latest),
         )
         for domain, nodes in lowest.items()
     )
@@ -594,7 +594,7 @@ class Memory(SharedLedger):
         entries = cut_off(self.ledger.entries, alive, apart)
         self.ledger = replace(
             self.ledger,
-            doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
+            openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now),
             entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
@@ -631,9 +631,9 @@ class Memory(SharedLedger):
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
-        now, doors = self._clock.now(), self.ledger.doors
-        keys = {d.partition("=")[0] for d in doors}
-        seen = doors_of(nodes, keys, doors, self._clock.latest())
+        now, openings = self._clock.now(), self.ledger.openings
+        keys = {d.partition("=")[0] for d in openings}
+        seen = openings_of(nodes, keys, openings, self._clock.latest())
         return out_for(template, nodes, seen, paused, self.in_force.out_wait, now)
 
     def earlier(self) -> Earlier:
@@ -788,7 +788,7 @@ class Memory(SharedLedger):
             )
             entries.append(settled)
             totals = counted_in(totals, fate, e.method)
-            if fate in (Fate.DONE, Fate.ASTRAY):
+            if fate in (Fate.DONE, Fate.ELSEWHERE):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
                 self._landed.append((outcome.node, self._clock.monotonic()))
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)

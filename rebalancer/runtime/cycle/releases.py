@@ -515,9 +515,9 @@ class Releases:
                 return None
         restore(own, self._parts.patches, self._parts.leading)
         why = f"its label was given back: {o.back.why if o.back is not None else ''}"
-        astray = o.landed is not None and o.landed.expected is False
-        missed = o.at_fault and bool(o.move.awaits) and (astray or o.unplaced)
-        status = Fate.FAILED if o.at_fault and not (astray or missed) else Fate.UNDONE
+        elsewhere = o.landed is not None and o.landed.expected is False
+        missed = o.at_fault and bool(o.move.awaits) and (elsewhere or o.unplaced)
+        status = Fate.FAILED if o.at_fault and not (elsewhere or missed) else Fate.UNDONE
         reason = Reason(ReasonCode.NO_NODE_CAME, why) if missed else None
         return replace(self._ended(o, status, why), reason=reason)
 

@@ -31,8 +31,8 @@ from rebalancer.runtime.cycle.clock import Clock
 #
 # - Of its chain (`chains`) all moves of earlier waves have landed, each on one of its planned destinations.
 # What is certain stays right wherever on them they landed. If one was not evicted, what follows in the
-# chain waits for a new plan; if its replacement is stuck or went astray, the whole chain does. Other chains
-# go on.
+# chain waits for a new plan; if its replacement is stuck or landed elsewhere, the whole chain does. Other
+# chains go on.
 # - A move that is not certain rests on where everything before it landed. It starts only if all moves of
 # earlier waves landed exactly as predicted, because then the cluster is as the plan has it.
 #

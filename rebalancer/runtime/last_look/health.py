@@ -116,7 +116,7 @@ _TIMES = 2
 """So many times as long as usual is late."""
 _LATE_SKEW = 300.0
 """Seconds that the API server's clock, which says when pods were made, and this one may differ."""
-_LANDED = frozenset({Fate.DONE, Fate.ASTRAY})
+_LANDED = frozenset({Fate.DONE, Fate.ELSEWHERE})
 _OVER = frozenset({*_LANDED, Fate.UNDONE})
 
 

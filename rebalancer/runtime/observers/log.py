@@ -272,7 +272,7 @@ class LogObserver(Observer):
 EventSetting = Literal["all", "evictions", "none"]
 EVICTED = "EvictedForSpread"
 PROPOSED = "EvictionsProposed"
-ASTRAY = "ReplacementAstray"
+ELSEWHERE = "ReplacementAstray"
 FAILED = "RebalancingFailed"
 _ACTION = "Evict"
 
@@ -313,7 +313,7 @@ class EventObserver(Observer):
         if failed or outcome.expected is False:
             self._recorder.record(
                 _owner(outcome.move),
-                reason=FAILED if failed else ASTRAY,
+                reason=FAILED if failed else ELSEWHERE,
                 action=_ACTION,
                 note=outcome.message,
                 kind="Warning",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
-from tests.support.runs.one_cycle import SKEWED, astray
+from tests.support.runs.one_cycle import SKEWED, elsewhere
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.waiting import until
 
@@ -103,7 +103,7 @@ def test_an_interrupt_before_the_cluster_is_read_is_130(server: ApiServer, tmp_p
 
 def test_a_mere_misprediction_is_no_error(server: ApiServer, tmp_path: Path) -> None:
     """The replacement runs, but where the plan did not expect it: the cycle ends, and a Job does not fail."""
-    with moving(server, choose=astray("a-0")):
+    with moving(server, choose=elsewhere("a-0")):
         done = call(server, tmp_path, "once", "--execute")
     assert "its replacement went to a-0" in done.stdout, done.stdout
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
-from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, astray, once
+from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, elsewhere, once
 from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
@@ -91,7 +91,7 @@ def test_a_replacement_on_another_planned_node_leads_to_a_new_plan_that_is_not_c
 
 def test_replacements_that_keep_going_astray_end_the_cycle() -> None:
     with ApiServer(objects(*SKEWED)) as server:
-        run = Run(server, hands=Hands(server, choose=astray("a-0")))
+        run = Run(server, hands=Hands(server, choose=elsewhere("a-0")))
     assert run.report.end is End.UNSTABLE
     assert run.report.mispredicted == run.report.evicted
     assert run.report.evicted == 2

@@ -569,11 +569,11 @@ def test_a_replacement_that_lands_where_it_does_not_help_is_given_back_for(tmp_p
         cluster.settle()
         before = names(cluster)
 
-        def astray() -> None:
+        def elsewhere() -> None:
             (new,) = names(cluster) - before
             bind(cluster.store, "default", new, "a-1")
 
-        with Ready(cluster) as ready, once_when(lambda: names(cluster) - before, astray):
+        with Ready(cluster) as ready, once_when(lambda: names(cluster) - before, elsewhere):
             report, _ = cycle(cluster, tmp_path)
         cluster.settle()
         assert report.outcomes[0].expected is False

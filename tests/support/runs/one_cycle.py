@@ -134,7 +134,7 @@ def once(things: Iterable[Any], options: LiveOptions = EXECUTE, **more: Any) -> 
         return Run(server, options, **more)
 
 
-def astray(to: str) -> Choose:
+def elsewhere(to: str) -> Choose:
     """A scheduler that does not do what it should."""
     return lambda _pod, _nodes: to
 

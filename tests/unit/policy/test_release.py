@@ -85,7 +85,7 @@ CASES: list[tuple[str, Seen, Do]] = [
     ("scaled to none", replace(BASE, wanted=0, replicas=0, moved_on=True, held=Held.LATER), Do.GIVE_BACK),
     ("the check says no, and the new one is not marked", replace(BASE, own=NEW, held=Held.NEVER), Do.COST),
     ("it is marked", replace(BASE, own=CHEAP, held=Held.NEVER), Do.GIVE_BACK),
-    ("it landed astray", replace(BASE, own=NEW, failed="astray"), Do.COST),
+    ("it landed elsewhere", replace(BASE, own=NEW, failed="astray"), Do.COST),
     (
         "a Ready pod would go, and too few are Ready",
         replace(BASE, own=own(2), wanted=2, failed="astray"),

@@ -30,7 +30,7 @@ from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
-from tests.support.runs.one_cycle import EXECUTE, Run, astray
+from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
 from tests.support.sandbox import Cut, Reply
 from tests.support.servers.api import QUICK, FakeTime, connected
 
@@ -206,7 +206,7 @@ def test_an_owner_rests_after_a_cycle_and_then_goes_on() -> None:
 
 
 def test_a_replacement_that_went_astray_is_not_tried_again_until_the_cluster_changed() -> None:
-    with Machine(choose=astray("a-0")) as m:
+    with Machine(choose=elsewhere("a-0")) as m:
         first, second = m.cycle(), m.cycle()
         assert first.report.evicted == 1
         assert second.report.evicted == 0
@@ -255,7 +255,7 @@ def test_an_owner_whose_pods_keep_coming_back_is_left_alone(joins: bool) -> None
             # Something moves one of them back.
             back = next(p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0")
             m.server.store.delete("Pod", back["metadata"]["name"], "default", grace=0)
-            usual, m.hands._choose = m.hands._choose, astray("a-0")
+            usual, m.hands._choose = m.hands._choose, elsewhere("a-0")
             for _ in range(4):
                 m.hands.step()
             m.hands._choose = usual
@@ -271,7 +271,7 @@ def test_a_violation_has_to_last_across_processes() -> None:
         # Nobody has looked before: the pods are old enough.
         assert m.cycle(rules).report.evicted == 4
         m.server.store.modify("ReplicaSet", "web", "default", lambda o: o["spec"].update(replicas=9))
-        usual, m.hands._choose = m.hands._choose, astray("a-0")
+        usual, m.hands._choose = m.hands._choose, elsewhere("a-0")
         for _ in range(4):
             m.hands.step()
         m.hands._choose = usual
@@ -616,7 +616,7 @@ def test_the_server_is_asked_for_its_verdict_on_each_eviction() -> None:
 
 
 def test_a_report_says_whom_memory_protects() -> None:
-    with Machine(choose=astray("a-0")) as m, connected(m.server) as c:
+    with Machine(choose=elsewhere("a-0")) as m, connected(m.server) as c:
         m.cycle()
         settings = load_settings(env={}, flags={"ledger": {"namespace": "default"}})
         snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)

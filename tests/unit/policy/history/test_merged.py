@@ -120,9 +120,9 @@ def test_a_breaker_that_was_closed_for_good_is_closed_unless_one_of_them_opened_
 
 
 def test_evictions_in_a_row_are_the_fewer_and_all_other_counts_the_more() -> None:
-    theirs, mine = Totals(evictions=9, astray=1, in_a_row=4), Totals(evictions=7, failed=2, in_a_row=6)
+    theirs, mine = Totals(evictions=9, elsewhere=1, in_a_row=4), Totals(evictions=7, failed=2, in_a_row=6)
     found = merged(Ledger(totals=theirs), Ledger(totals=mine)).totals
-    assert found == Totals(evictions=9, as_predicted=0, astray=1, failed=2, in_a_row=4)
+    assert found == Totals(evictions=9, as_predicted=0, elsewhere=1, failed=2, in_a_row=4)
 
 
 def test_claims_are_theirs_until_the_own_one_is_written_anew() -> None:

@@ -67,12 +67,12 @@ WHOLE = [b(0), b(1)]
         (entry(1), [b(1), b("new")], False),
         (entry(1), [], True),
         (entry(25), [b(1)], False),
-        (entry(1, fate=Fate.ASTRAY), [b(1)], False),
+        (entry(1, fate=Fate.ELSEWHERE), [b(1)], False),
     ],
     ids=[
         "its node is there", "its node is gone", "its node is not Ready", "another node is gone",
         "another has taken the place of its node", "the zone is gone", "it went a day later",
-        "it was astray anyway",
+        "it was elsewhere anyway",
     ],
 )  # fmt: skip
 def test_a_move_is_undone_if_its_domain_shrinks_soon(

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.model.reason import Reason
 from rebalancer.policy.annotations import pause_of, pause_value, paused_domains
-from rebalancer.policy.ledger import Door, Entry, Fate, Ledger
+from rebalancer.policy.ledger import Entry, Fate, Ledger, Opening
 from rebalancer.policy.waits import (
     ANY_POD,
     HistoryRules,
@@ -46,9 +46,9 @@ def remembered(*entries: Entry) -> Reason:
 
 
 def out(said: str = "", shut: float = 0.0) -> Reason:
-    doors = {ZONE: {"": Door(0.0, shut)}}
+    openings = {ZONE: {"": Opening(0.0, shut)}}
     paused = paused_domains({pause_of(ZONE): f"{ZONE} {said}"}, NOW) if said else {}
-    [reason] = out_for(ANY_POD, NODES, doors, paused, RULES.out_wait, NOW).values()
+    [reason] = out_for(ANY_POD, NODES, openings, paused, RULES.out_wait, NOW).values()
     return reason
 
 
@@ -59,7 +59,7 @@ def some(reason: Reason | None) -> Reason:
 
 EVERY: dict[str, Reason] = {
     "cool-down": remembered(entry(60)),
-    "late or astray replacements": remembered(entry(600, Fate.FAILED, "same")),
+    "replacements late or elsewhere": remembered(entry(600, Fate.FAILED, "same")),
     "a loop": remembered(*(entry(ago, cluster="same") for ago in (900, 600, 300))),
     "a young violation": some(stabilizing(NOW - 60, RULES, NOW)),
     "undone moves": why(("zone=a", "zone=c"), Undone(2, NOW + 1500), NOW),
@@ -97,7 +97,7 @@ def test_every_combination_ends_or_names_what_keeps_it() -> None:
 
 
 def test_of_several_workloads_the_first_to_go_is_told() -> None:
-    first, later = EVERY["cool-down"], EVERY["late or astray replacements"]
+    first, later = EVERY["cool-down"], EVERY["replacements late or elsewhere"]
     said = some(first_to_end([later, first, first]))
     assert said.numbers == first.numbers
     assert said.message == f"{first.message}; another workload waits until then or longer"

@@ -88,7 +88,7 @@ def test_what_is_certain_goes_on_after_any_planned_landing() -> None:
     assert f.may() == ["web2"]
 
 
-def test_what_failed_or_went_astray_ends_its_chain_for_this_plan() -> None:
+def test_what_failed_or_landed_elsewhere_ends_its_chain_for_this_plan() -> None:
     f = Flown("web1", "web1", "web2", "db1", "db1", "db2", "api1", "api2")
     f.fail("web1")
     f.land("db1", on="c-0")

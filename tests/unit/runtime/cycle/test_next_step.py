@@ -40,7 +40,7 @@ ENDS: dict[str, tuple[NextStep, End]] = {
         after(obstacles=Obstacles(held=TIME)),
         End.CAPPED,
     ),
-    "two replacements of one owner that went astray end it": (
+    "two replacements of one owner that landed elsewhere end it": (
         after(evicted("web-00000", on="c-0"), evicted("web-00001", on="c-1")),
         End.UNSTABLE,
     ),
@@ -57,9 +57,9 @@ PLANS: dict[str, tuple[NextStep, bool, bool]] = {
         True,
         False,
     ),
-    "so does one that went astray": (after(evicted(on="c-0")), True, False),
+    "so does one that landed elsewhere": (after(evicted(on="c-0")), True, False),
     "so does one that nobody saw": (after(evicted(on="")), True, False),
-    "astray twice, of different owners, is no pattern": (
+    "elsewhere twice, of different owners, is no pattern": (
         after(evicted("web-00000", on="c-0"), evicted("db-00000", on="c-0")),
         True,
         False,
@@ -102,5 +102,5 @@ def test_the_breaker_opens_where_the_cluster_is_unwell_and_not_where_a_right_is_
 def test_what_is_said_names_the_last_failure_or_the_owner() -> None:
     failed = (evicted("web-00000", ready=False), evicted("db-00000", ready=False))
     assert after(*failed).message == "2 replacements failed; the last: db-00000 went to b-0"
-    astray = (evicted("web-00000", on="c-0"), evicted("web-00001", on="c-1"))
-    assert after(*astray).message.startswith("2 replacements of ReplicaSet/default/web landed where")
+    elsewhere = (evicted("web-00000", on="c-0"), evicted("web-00001", on="c-1"))
+    assert after(*elsewhere).message.startswith("2 replacements of ReplicaSet/default/web landed where")

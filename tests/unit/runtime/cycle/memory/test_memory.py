@@ -66,7 +66,7 @@ def test_since_when_pods_cannot_be_replaced_is_remembered_until_they_can() -> No
 
 FATES: dict[str, tuple[Outcome, Fate | None]] = {
     "a replacement on a planned node is as predicted": (evicted(on="b-1"), Fate.DONE),
-    "one on another node is astray": (evicted(on="c-0"), Fate.ASTRAY),
+    "one on another node is elsewhere": (evicted(on="c-0"), Fate.ELSEWHERE),
     "one that is not Ready in time has failed": (evicted(ready=False), Fate.FAILED),
     "one that nobody waited for was not seen": (evicted(on=""), Fate.UNSEEN),
     "an eviction without an answer is unknown": (UNKNOWN, Fate.UNKNOWN),
@@ -127,7 +127,7 @@ CANARY: dict[str, tuple[tuple[Outcome, ...], int | None]] = {
         (evicted("web-00000"), evicted("web-00001"), evicted("web-00002")),
         None,
     ),
-    "one that went astray begins the row anew": (
+    "one that landed elsewhere begins the row anew": (
         (evicted("web-00000"), evicted("web-00001"), evicted("web-00002", on="c-0")),
         1,
     ),
