@@ -253,12 +253,8 @@ echo '"status": {{"token": "{token}"}}}}'
     }
 
 
-PAIRS = [(a, CHANGES[(n + k) % len(CHANGES)]) for n, a in enumerate(ANSWERS) for k in (0, 3)]
-"""Each answer with two of the changes, each change after four answers at least: what is asked before a request
-does not know why it is sent again."""
-
-
-@pytest.mark.parametrize(("answer", "change"), PAIRS, ids=[f"{a}-{c.__name__}" for a, c in PAIRS])
+@pytest.mark.parametrize("change", CHANGES, ids=[c.__name__ for c in CHANGES])
+@every_answer
 def test_what_changes_while_an_eviction_waits_for_its_second_try_stops_it(
     answer: Answer, change: Callable[[ApiServer], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
