@@ -419,6 +419,9 @@ class Looking:
             (self.planned, self.read.owner.result()),
             (self._parent, self.read.parent.result()),
         ):
+            if planned is not None and self.move.pod.owner is None:
+                # A released pod is of whom it was released from, though that may be gone.
+                live = live if live is not None and live.metadata.uid == planned.metadata.uid else planned
             if live is not None:
                 # What is away is not updated for a moment. Where a rollout began, it has another generation.
                 updated = max(

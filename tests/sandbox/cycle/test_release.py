@@ -343,6 +343,25 @@ def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tm
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
+def test_its_deployments_no_keeps_the_old_pod_when_its_replicaset_is_gone(
+    tmp_path: Path,
+) -> None:
+    clock = SystemClock()
+
+    def act() -> None:
+        no = {"rebalancer.io/evict": "no"}
+        edited(cluster, lambda d: d["metadata"].update(annotations=no))
+        (name,) = {s["metadata"]["name"] for s in cluster.store.list("ReplicaSet")}
+        cluster.store.delete("ReplicaSet", name, "default", propagation="Orphan")
+        threading.Timer(1.5, clock.stop.set).start()  # it would be held for long
+
+    with Cluster(objects(*BLOCKED), ready_after=0.3) as cluster:
+        cluster.settle()
+        with once_when(lambda: let_go(cluster), act):
+            cycle(cluster, tmp_path, clock=clock)
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
 def asks_for(label: str, kind: str) -> Json:
     """An object that selects pods by a label that only their ReplicaSet did."""
     spec = {"podSelector": {"matchLabels": {HASH: label}}, "ingress": [{}]}
