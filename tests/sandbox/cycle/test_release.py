@@ -241,9 +241,14 @@ def test_a_replacement_that_does_not_become_ready_is_given_back_for(tmp_path: Pa
 def test_who_leads_no_more_undoes_nothing(tmp_path: Path) -> None:
     """Its successor does. Whether evictions may go on is asked every two seconds."""
     options, lost = replace(OPTIONS, settle=replace(LIMITS, ready=0.8)), threading.Event()
+
+    def lose() -> None:
+        time.sleep(0.4)  # after it was asked whether evictions may go on, and before that is asked again
+        lost.set()
+
     with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
         cluster.settle()
-        with once_when(lambda: let_go(cluster), lost.set):
+        with once_when(lambda: let_go(cluster), lose):
             cycle(cluster, tmp_path, options, leading=lambda: not lost.is_set())
         cluster.settle()
         (left,) = marks(cluster)
