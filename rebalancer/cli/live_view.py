@@ -19,7 +19,7 @@ from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.terminal import Rows, put
 from rebalancer.report.text import brief, clean, name_of, plural, short_key
-from rebalancer.runtime.commands.demo import DemoResult
+from rebalancer.runtime.commands.simulate import DemoResult
 from rebalancer.sandbox import Cluster, is_ready
 
 # What the demo shows: the pods per domain at this moment, and what has happened so far.

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import msgspec
 
-from rebalancer.admission.pod import ENFORCE, LATEST, enforced, violations
+from rebalancer.admission import ENFORCE, LATEST, enforced, violations
 from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate

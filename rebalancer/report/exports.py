@@ -491,7 +491,7 @@ h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:an
 
 def _fleet_html(fleet: FleetReport) -> str:
     """A page: a row for each cluster, without a script. Every value is escaped."""
-    from rebalancer.report.html.page import digest, environment
+    from rebalancer.report.page import digest, environment
 
     return (
         environment()
@@ -518,7 +518,7 @@ class Renderer(NamedTuple):
 
 
 def _html(report: Report, _: IO[str] | None, showing: Showing) -> str:
-    from rebalancer.report.html import to_html
+    from rebalancer.report.page import to_html
 
     return to_html(report, showing.command)
 

@@ -16,8 +16,8 @@ from rebalancer.outcome import CycleReport, Outcome
 from rebalancer.report import text
 from rebalancer.report.document import SHAPES, shape
 from rebalancer.report.formats import API_VERSION
-from rebalancer.report.html.page import digest, environment
 from rebalancer.report.output import render_lines
+from rebalancer.report.page import digest, environment
 from rebalancer.report.terminal import Rows
 from rebalancer.report.text import counts, listing, percent, plural, short_key
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from rebalancer.admission.pod import NotAdmittedError, admit_pod, pod_defaults
+from rebalancer.admission import NotAdmittedError, admit_pod, pod_defaults
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.sandbox import objects

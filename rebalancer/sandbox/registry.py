@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rebalancer.admission.pod import add_topology_labels
+from rebalancer.admission import add_topology_labels
 from rebalancer.sandbox import creation, deletion
 from rebalancer.sandbox import objects as events
 from rebalancer.sandbox.creation import check_pod_update, defaulted_spec, tracked, validate

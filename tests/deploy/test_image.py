@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[2]
 BUILD, FINAL = stages(ROOT / "Dockerfile")
 LOCK = ROOT / "requirements.lock"
 ASYNC = {"aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "yarl"}
-NEED_SANDBOX = [
-    f"rebalancer.{name}" for name in ("cli.live_view", "runtime.commands.demo", "runtime.commands.simulate")
-]
+NEED_SANDBOX = [f"rebalancer.{name}" for name in ("cli.live_view", "runtime.commands.simulate")]
 """What only `demo` and `simulate` import."""
 OFFLINE = re.compile(
     r"NewConnectionError|Temporary failure|ConnectTimeout|ProxyError|No matching distribution"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.errors import UserError
-from rebalancer.runtime.commands import demo
+from rebalancer.runtime.commands import simulate as demo
 from tests.docs.console import Shown, commands, missing
 from tests.support.build import deployment, node, objects
 from tests.support.sandbox import Cluster

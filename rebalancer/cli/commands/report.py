@@ -200,7 +200,7 @@ def report_of(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
-    from rebalancer.month.play import restart_findings
+    from rebalancer.month import restart_findings
     from rebalancer.planner.pace import Throttle
     from rebalancer.report import build_report
     from rebalancer.report.document import in_namespaces

@@ -283,7 +283,7 @@ def demo(
     with sandbox_needed("demo"):
         from rebalancer.cli import live_view
         from rebalancer.cli.live_view import Board
-        from rebalancer.runtime.commands.demo import demo_cluster, run_demo
+        from rebalancer.runtime.commands.simulate import demo_cluster, run_demo
     from rebalancer.report.text import plural
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.telemetry.start import TelemetryOptions, telemetry_for

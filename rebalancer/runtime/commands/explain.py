@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from rebalancer.admission.pod import NotAdmittedError, admit_pod
+from rebalancer.admission import NotAdmittedError, admit_pod
 from rebalancer.engine.agreement import Agreement, Comparison
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.errors import UserError

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.policy.options import Method
-from rebalancer.runtime.commands import demo
+from rebalancer.runtime.commands import simulate as demo
 from rebalancer.sandbox.cluster import after_outage
 from tests.docs.console import Shown, missing
 from tests.support.sandbox import Cluster

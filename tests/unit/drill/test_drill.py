@@ -17,7 +17,7 @@ from rebalancer.drill.replay import Intact, _harmless, replayed, surely_fine
 from rebalancer.errors import UserError
 from rebalancer.planner import plan
 from rebalancer.report.document import build_drill
-from rebalancer.report.html.page import picture
+from rebalancer.report.page import picture
 from rebalancer.spread.nodes import NodeTable
 from tests.support.build import (
     daemon_set,

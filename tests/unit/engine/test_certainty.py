@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rebalancer.admission.pod import ENFORCE
+from rebalancer.admission import ENFORCE
 from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner import PlanOptions, plan

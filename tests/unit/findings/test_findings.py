@@ -12,7 +12,7 @@ import yaml
 from rebalancer.findings import FindingCode, plan_with_findings
 from rebalancer.model.reason import Severity
 from rebalancer.model.selectors import Requirement, Selector
-from rebalancer.month.play import RestartCode
+from rebalancer.month import RestartCode
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import MARK, Mark
 from rebalancer.runtime.commands.lint import LintCode

@@ -13,14 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.month import Lived, Variant, play
-from rebalancer.month.play import Event, Kind, World, events, measure
+from rebalancer.month import Event, Kind, Lived, Variant, World, events, measure, play
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.report.simulated import build_month, month_table, to_html
 from tests.support.build import decoded, node, snapshot, workload
 from tests.support.clusters.ordinary import ordinary
 
-month: Any = import_module("rebalancer.month.play")
+month: Any = import_module("rebalancer.month")
 FILE = str(Path(__file__).parents[2] / "scenarios" / "scale_down.json.gz")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.month.play import RestartCode, restart_findings
+from rebalancer.month import RestartCode, restart_findings
 from rebalancer.planner import PlanOptions, plan
 from tests.support.build import deployment, nodes, pdb, snapshot
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.admission.pod import ENFORCE, ENFORCE_VERSION, LATEST, enforced, violations
+from rebalancer.admission import ENFORCE, ENFORCE_VERSION, LATEST, enforced, violations
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import merged
 

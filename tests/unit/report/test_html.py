@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rebalancer.findings import plan_with_findings
 from rebalancer.report import Report, build_report, render
 from rebalancer.report.formats import Format
-from rebalancer.report.html.page import band, panels
+from rebalancer.report.page import band, panels
 from tests.support.build import deployment, node, pdb, replica_set, snapshot
 from tests.support.clusters.hand_made import at_rest, mended, result, shop, stuck
 from tests.support.clusters.scenarios import scenario

@@ -19,10 +19,10 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import Report, build_report, render
+from rebalancer.report import page as page_module
 from rebalancer.report.document import build_drill
 from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
 from rebalancer.report.formats import Format
-from rebalancer.report.html import page as page_module
 from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import lines
 from tests.support.clusters.long_names import PROVIDERS, written
@@ -175,7 +175,7 @@ def test_pictures_of_the_page_tell_nodes_apart() -> None:
 
 
 def test_no_rule_of_the_page_breaks_words_that_fit_a_line() -> None:
-    style = (Path(page_module.__file__).parent / "style.css").read_text()
+    style = (Path(page_module.__file__).parent / "html/style.css").read_text()
     assert "anywhere" not in style
     assert "break-all" not in style
 

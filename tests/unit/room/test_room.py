@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.admission.pod import violations
+from rebalancer.admission import violations
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.report.missing_room import command, headline, to_buffers, to_placeholders
 from rebalancer.room import Room

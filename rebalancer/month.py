@@ -1,4 +1,5 @@
-"""A month on a snapshot, played under four variants with the same events, on a cluster that lives."""
+"""A month of ordinary life on the engine, under nothing, evictions, prevention, both: how much excess arises,
+and what it takes to be rid of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Prepares the report for the template, and fills the template.
+"""The report as one HTML file that needs nothing else. html/ has the templates.
+
+It can all be read without the script, which filters and pages.
 
 Names may be hostile. So the template escapes every value, `clean` makes control and direction characters
 visible, and the page's Content-Security-Policy allows only the one script whose hash it contains.
@@ -342,7 +344,7 @@ def _slug(c: ConstraintResult) -> str:
 def environment() -> Environment:
     """The templates of all pages: what they print is escaped, and visible."""
     made = Environment(
-        loader=PackageLoader("rebalancer.report.html", ""),
+        loader=PackageLoader("rebalancer.report", "html"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

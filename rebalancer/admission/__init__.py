@@ -1,1 +1,0 @@
-"""What the API server makes of a new pod before it stores it."""
