@@ -114,8 +114,12 @@ class ReplaceFirst:
         if owner is None or self._method(owner) == "evict":
             return _no("its workload is not to be replaced first any more")
         how = self._how(pod, owner)
+        return how if isinstance(how, Reason) else self.asked_for(pod, label)
+
+    def asked_for(self, pod: Pod, label: str) -> Reason | None:
+        """Who else minds that the pod loses the label; None if nobody does."""
         who = next(self._users(label, pod, without_label(pod.template, label)), "")
-        return how if isinstance(how, Reason) else _no(f"{who} {label}") if who else None
+        return _no(f"{who} {label}") if who else None
 
     def _method(self, owner: Workload) -> str:
         """What the settings say, or the annotation of the topmost owner; an unknown word of it says evict."""
@@ -209,7 +213,7 @@ class ReplaceFirst:
         for ref, constraint in self._spread.get(key, ()):
             # Those of its own ReplicaSet are what the plan is about: the engine counts with them.
             counted = constraint.counts(namespace, labels) != constraint.counts(namespace, left.labels)
-            if counted and ref != pod.owner:
+            if counted and (ref is None or pod.owner is None or ref.uid != pod.owner.uid):
                 yield "a spread constraint of other pods asks for"
         for user in self._options.label_users.found if self._options.label_users is not None else ():
             # In any namespace: network policies and monitors select the pods of others too.

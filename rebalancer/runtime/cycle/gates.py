@@ -11,6 +11,7 @@ from rebalancer.kube.brakes import Brake, Brakes
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.planner.plan import Move
@@ -142,6 +143,11 @@ class FreshLook:
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the look found them."""
         return move.destinations
+
+    def asked_for(self, pod: Pod, label: str) -> Reason | None:  # noqa: ARG002
+        """Who has come to ask for the label that the pod was released by, as it is watched. `pod`: as if it
+        had it still. Raises KubeError."""
+        return None
 
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
         """Whether the move may be in flight beside others that it was not planned beside.

@@ -67,6 +67,8 @@ _ADOPTED = 30.0
 """Seconds in which the controller adopts what it was given back, and deletes what is too much."""
 _AGAIN = 2.0
 """Seconds between two tries of what was refused for a moment, and between two questions to the brake."""
+_USERS = 10.0
+"""Seconds between two readings of what asks for labels and is not watched, while a pod is released."""
 _TRIES = 5
 """Requests that may fail, the API server being unwell, before the next cycle goes on."""
 STOP_GRACE = 20.0
@@ -144,6 +146,10 @@ class _Open:
         self.idle = False
         """Whether nothing could be done at the last look, and nothing that comes by itself was waited for."""
         self.failed = 0
+        self.missed = False
+        """Whether as many pods as the owner wants are only Ready with it."""
+        self.minded, self.asked = False, float("-inf")
+        """Whether somebody else has come to ask for its label, and when that was looked at."""
         self.seconds = 0.0
         """Since the release, as of the last look."""
         self.said = ""
@@ -166,7 +172,7 @@ class Releases:
         self._clock, self._pace, self._observer, self._limits = clock, pace, observer, limits
         self._open: dict[str, _Open] = {}
         self._stop_at: float | None = None
-        self._asked = float("-inf")
+        self._asked = self._users_at = float("-inf")
         self._there: list[str] = []
         self._blind: Reason | None = None
         self.closed: Reason | None = None
@@ -215,6 +221,7 @@ class Releases:
         try:
             # Before the look, which would be too old after so many requests.
             look.label_users = self._parts.label_users()
+            self._users_at = self._clock.monotonic() + _USERS
             if (why := permission()) is not None:
                 return Eviction(result=Result.HELD, message=why.message, reason=why)
             live = self._parts.reads.pod(pod.namespace, pod.name)
@@ -368,12 +375,15 @@ class Releases:
         if o.back is not None:
             return self._given_back(o)
         now = self._clock.monotonic()
-        glance, _ = self._seen(o, watch)
+        glance, there = self._seen(o, watch)
         if glance.mark is None and not o.seen_mark and glance.there and not glance.ending:
             if o.since is None or now - o.since < _UNSURE or self._seen(o, self._parts.reads)[0].mark:
                 return None
             return self._ended(o, Fate.UNDONE, "it was not released: the request came to nothing")
         o.seen_mark = True
+        if there is not None and o.missed and now >= o.asked + _AGAIN:
+            o.minded, o.asked = self._minded(o, there, glance.mark), now
+            glance, _ = self._seen(o, watch)
         next_ = step(glance)
         idle = next_.do is Do.WAIT and not glance.ending
         o.idle = idle and o.enough_since is None
@@ -400,6 +410,19 @@ class Releases:
             log.warning("%s is released, and what comes next failed: %s", o.move.pod.key, e.message)
             refused = isinstance(e, StatusError) and e.code < 500
             return self._leave(o, e.message) if refused or o.failed >= _TRIES else None
+
+    def _minded(self, o: _Open, pod: Pod, mark: Mark | None) -> bool:
+        """Whether a Service, say, has come to ask for the label: it sends nothing to the pod without it."""
+        if mark is None:
+            return False
+        if (now := self._clock.monotonic()) >= self._users_at:
+            self._users_at, o.look.label_users = now + _USERS, self._parts.label_users()
+        template = replace(pod.template, labels=pod.template.labels | {mark.label: mark.value})
+        owner = OwnerReference(_MINE, o.replica_set, mark.replica_set, "apps/v1")
+        no = o.look.asked_for(replace(pod, template=template, owner=owner), mark.label)
+        if no is not None:
+            self._say(o, Step(do=Do.WAIT, why=no.message))
+        return no is not None
 
     def _do(
         self, o: _Open, read: tuple[Seen, Pod | None], next_: Step, fresh: Callable[[], bool]
@@ -542,6 +565,8 @@ class Releases:
         elif o.enough_since is None:
             o.enough_since = self._clock.monotonic()
         enough = self._clock.monotonic() - o.enough_since if o.enough_since is not None else -1.0
+        o.missed = owner is not None and wants is not None and sum(p.ready for p in own) < wants.replicas
+        refused = Held.NEVER if o.minded and o.missed else o.refused
         arrived = o.sent is None or stopping or o.landed is not None
         seconds = o.seconds = self._seconds(o, mark)
         return Seen(
@@ -565,7 +590,7 @@ class Releases:
             failed=_failed(o.landed),
             late=seconds > self._patience(o.move),
             seconds=seconds,
-            held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else o.refused,
+            held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else refused,
             stopping=stopping,
         ), pod
 

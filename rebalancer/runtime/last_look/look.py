@@ -349,6 +349,14 @@ class Looking:
             self._owner = OwnerReference("ReplicaSet", "", mark.replica_set, "apps/v1")
             self._label = {mark.label: mark.value}
         self.planned = self.look.room.owner_of(move.pod.namespace, self._owner)
+        if self.planned is None and mark is not None and move.owner.kind == "Deployment":
+            # Its ReplicaSet was gone when this process found it: what its Deployment says counts still.
+            top = move.owner
+            above = OwnerReference(top.kind, top.name, top.metadata.uid, "apps/v1", controller=True)
+            gone = ObjectMeta(
+                name="", namespace=top.namespace, uid=mark.replica_set, owner_references=(above,)
+            )
+            self.planned = Workload(kind="ReplicaSet", metadata=gone)
         self._before: dict[str, str] = {}
         self._parent = None
         if self.planned is not None:
@@ -510,7 +518,7 @@ class Looking:
 
     def _read_owner(self) -> Workload | None:
         planned = self.planned
-        if planned is None or planned.kind not in RESOURCES:
+        if planned is None or planned.kind not in RESOURCES or not planned.name:
             return None
         return self.look.reads.workload(planned.kind, planned.namespace, planned.name)
 

@@ -127,6 +127,12 @@ class Room:
             self._cluster.catch_up()
         return self._cluster.around(pod, read, away, now=now, release=release)
 
+    def kin(self, pod: Pod, now: float) -> Snapshot:
+        """`ClusterNow.around` a released pod, as it is watched."""
+        self._cluster.catch_up()
+        budgets = self._watched.budgets(pod.namespace)
+        return self._cluster.around(pod, budgets, (), now=now, release=True)
+
     def storage(self, move: Move) -> Iterator[tuple[str, ObjectMeta]]:
         """Kind and metadata of the claims that the replacement mounts and of their volumes, as planned."""
         for mounted in claim_volumes(move.replacement):

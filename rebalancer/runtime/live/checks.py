@@ -110,6 +110,10 @@ class PlanChecks(FreshLook):
     def destinations(self, move: Move) -> tuple[str, ...]:
         return self.look.destinations(move)
 
+    def asked_for(self, pod: Pod, label: str) -> Reason | None:
+        policy = replace(self.cycle.options.planning.policy, label_users=self.label_users)
+        return Evictable(self.look.room.kin(pod, self.look.now()), policy).replace_first.asked_for(pod, label)
+
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
         return self.look.room.may_overlap(move, others, unplaced)
 

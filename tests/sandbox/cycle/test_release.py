@@ -277,12 +277,23 @@ class Switch:
         self.on = False
 
 
-def test_a_brake_undoes_what_is_not_ready(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["brake", "Service"])
+def test_what_is_not_ready_is_undone_by_a_brake_and_by_who_comes_to_ask_for_its_label(
+    by: str, tmp_path: Path
+) -> None:
     switch = Switch()
-    with Cluster(objects(*BLOCKED), ready_after=3.0) as cluster:
+
+    def act() -> None:
+        if by == "brake":
+            switch.off()
+        else:
+            cluster.store.create(service)
+
+    with Cluster(objects(*BLOCKED), ready_after=4.0) as cluster:
         cluster.settle()
         before = names(cluster)
-        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), switch.off):
+        service = asks_for(pods(cluster)[0]["metadata"]["labels"][HASH], "Service")
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), act):
             report, _ = cycle(cluster, tmp_path, newest=switch)
         cluster.settle()
         assert [o.status for o in report.outcomes] == [Fate.UNDONE]
@@ -1075,7 +1086,10 @@ def test_what_the_cycles_time_does_not_let_it_finish_is_not_released(tmp_path: P
         assert "nothing is released" in report.message
 
 
-def test_where_the_old_replicaset_is_gone_the_pod_goes_once_the_new_ones_are_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("no", [False, True], ids=["goes", "its Deployment says no"])
+def test_where_the_old_replicaset_is_gone_the_pod_goes_once_the_new_ones_are_there(
+    no: bool, tmp_path: Path
+) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.3) as cluster:
         cluster.settle()
         process(cluster, tmp_path, 1, dies_at=4, sent=True)
@@ -1087,10 +1101,13 @@ def test_where_the_old_replicaset_is_gone_the_pod_goes_once_the_new_ones_are_the
             s["metadata"]["name"] for s in cluster.store.list("ReplicaSet") if not s["spec"]["replicas"]
         }
         cluster.store.delete("ReplicaSet", name, "default", propagation="Orphan")
+        if no:
+            says = {"rebalancer.io/evict": "false"}
+            edited(cluster, lambda d: d["metadata"].update(annotations=says))
         process(cluster, tmp_path, 2, fresh=True)
         cluster.settle()
-        assert old["metadata"]["name"] not in names(cluster)
-        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+        left = [old["metadata"]["name"]] if no else []
+        assert (len(pods(cluster)), marks(cluster)) == (6 + no, left)
 
 
 def test_a_pod_that_somebody_has_adopted_is_theirs(tmp_path: Path) -> None:
