@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -15,9 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from rebalancer.cli.console import progress
+
 if TYPE_CHECKING:
-    from rebalancer.kube.config import ClusterOptions
-    from rebalancer.runtime.commands.source import Source
+    from rebalancer.kube.connection import Connection
+    from rebalancer.model.snapshot import Snapshot
+    from rebalancer.planner.plan import Plan, PlanOptions
+    from rebalancer.runtime.commands.source import Loaded, Source
     from rebalancer.runtime.live.once import Reviewed
     from rebalancer.settings import Settings
 
@@ -155,8 +160,8 @@ Debug = Annotated[bool, typer.Option("--debug", hidden=True, help="Show a traceb
 
 
 def source_of(
-    snapshots: list[str] | None,
     reach: Reach,
+    *files: list[str] | None,
     now: float | None = None,
     namespaces: tuple[str, ...] = (),
 ) -> Source:
@@ -164,7 +169,7 @@ def source_of(
     from rebalancer.runtime.commands.source import Source
 
     return Source(
-        snapshots=tuple(snapshots or ()),
+        snapshots=tuple(path for paths in files for path in paths or ()),
         now=now,
         kubeconfig=reach.kubeconfig or "",
         context=reach.context or "",
@@ -179,6 +184,32 @@ def scope_of(namespaces: list[str] | None, every: bool = False) -> dict[str, Any
     if namespaces and every:
         raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
     return {"scope": {"namespaces": {"include": namespaces or []}}} if namespaces or every else {}
+
+
+def settings_of(config: Path | None, namespaces: list[str] | None = None, every: bool = False) -> Settings:
+    """The settings, for these namespaces."""
+    from rebalancer.settings import load_settings
+
+    return load_settings(config, flags=scope_of(namespaces, every))
+
+
+def read(source: Source, named: Sequence[str] = ()) -> Loaded:
+    """The cluster; a terminal shows how far that has come. `named`: namespaces that must exist."""
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.cycle.clock import check_namespaces
+
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell)
+    check_namespaces(loaded.snapshot, named)
+    return loaded
+
+
+def planned(snapshot: Snapshot, planning: PlanOptions) -> Plan:
+    """The plan, without findings."""
+    from rebalancer.planner import plan
+
+    with progress(f"planning for {len(snapshot.pods):,} pods"):
+        return plan(snapshot, planning)
 
 
 def given(
@@ -298,16 +329,22 @@ def settings_file(config: Path | None) -> Path | None:
     return config or (Path(path) if (path := os.environ.get("REBALANCER_CONFIG")) else None)
 
 
-def cluster_options(reach: Reach) -> ClusterOptions:
-    """Which cluster to connect to, and as which user."""
-    from rebalancer.kube.config import ClusterOptions
+def connected(reach: Reach) -> AbstractContextManager[Connection]:
+    """A connection to the cluster that these options mean."""
+    from rebalancer.runtime.commands import source
 
-    return ClusterOptions(
-        kubeconfig=reach.kubeconfig or "",
-        context=reach.context or "",
-        impersonate=reach.impersonate or "",
-        impersonate_groups=tuple(reach.groups or ()),
-    )
+    return source.connected(source_of(reach))
+
+
+@contextmanager
+def reached(
+    config: Path | None, reach: Reach, *, least: str = "warning"
+) -> Iterator[tuple[Settings, Connection]]:
+    """The settings, and a connection to the cluster. `least`: severity from which on is logged."""
+    settings = settings_of(config)
+    set_up_logging(settings, least=least)
+    with connected(reach) as connection:
+        yield settings, connection
 
 
 def set_up_logging(settings: Settings, *, least: str = "") -> None:

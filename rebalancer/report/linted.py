@@ -217,3 +217,14 @@ def to_junit(linted: Linted) -> str:
 
 def _text(words: str) -> str:
     return _NO_XML.sub("", clean(words))
+
+
+WRITERS = {
+    "text": to_text,
+    "json": to_json,
+    "github": to_github,
+    "sarif": to_sarif,
+    "junit": to_junit,
+    "gitlab": to_gitlab,
+}
+"""All formats."""

@@ -6,8 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,6 @@ from rebalancer.cli.console import ExitCode
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
-    from rebalancer.kube.connection import Connection
     from rebalancer.kube.ledger_store import Place
     from rebalancer.outcome import CycleReport
     from rebalancer.planner.plan import ConstraintResult
@@ -81,7 +79,6 @@ def once(
 
     from rebalancer.cli.lines import Lines
     from rebalancer.errors import UserError
-    from rebalancer.kube.connection import Connection
     from rebalancer.outcome import End
     from rebalancer.policy.options import ApprovalRules
     from rebalancer.runtime.cycle.clock import SystemClock
@@ -117,52 +114,56 @@ def once(
         )
     if execute and reviewed is None and not (yes or options.is_dry(dry_run)) and _somebody_there():
         reviewed, expected = _asked(
-            settings, options.source_of(None, reach, None, settings.scope.read_namespaces), namespace
+            settings, options.source_of(reach, namespaces=settings.scope.read_namespaces), namespace
         )
-    connection = Connection(options.cluster_options(reach))
-    if reviewed is not None:
-        for warning in options.doubts(reviewed, connection.context, time.time()):
-            typer.echo(f"warning: {warning}", err=True)
-    stop = threading.Event()
-    clock = SystemClock(stop, connection.time)
-    places = places_of(settings, connection, wait=stop.wait)
+    with options.connected(reach) as connection:
+        if reviewed is not None:
+            for warning in options.doubts(reviewed, connection.context, time.time()):
+                typer.echo(f"warning: {warning}", err=True)
+        stop = threading.Event()
+        clock = SystemClock(stop, connection.time)
+        places = places_of(settings, connection, wait=stop.wait)
 
-    def options_of(settings: Settings) -> LiveOptions:
-        live = live_options(settings, connection, places, ask_server=dry_run == "server", attended=execute)
-        planning = live.planning
-        if reviewed is not None:  # who hands over a plan approves it
-            policy = msgspec.structs.replace(planning.policy, approval=ApprovalRules())
-            planning = msgspec.structs.replace(planning, policy=policy)
-        return msgspec.structs.replace(live, must_exist=tuple(namespace or ()), planning=planning)
+        def options_of(settings: Settings) -> LiveOptions:
+            live = live_options(
+                settings, connection, places, ask_server=dry_run == "server", attended=execute
+            )
+            planning = live.planning
+            if reviewed is not None:  # who hands over a plan approves it
+                policy = msgspec.structs.replace(planning.policy, approval=ApprovalRules())
+                planning = msgspec.structs.replace(planning, policy=policy)
+            return msgspec.structs.replace(live, must_exist=tuple(namespace or ()), planning=planning)
 
-    live = options_of(settings)
-    newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
-    lines = Lines(expected)
-    telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context), print_traces=trace)
-    within = session(
-        settings,
-        connection,
-        places,
-        clock,
-        newest=newest,
-        attended=execute,
-        wait=wait,
-    )
-    told_on = notifying(settings, context=connection.context)
-    with stop_on_signals(stop), telemetry_on as telemetry, told_on as told, within as around:
-        telemetry.watch_notices(told.mailboxes.results)
-        report = run_once(
-            connection,
-            live,
-            clock=clock,
-            observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
-            reviewed=reviewed,
-            around=around,
-            afterwards=steered_after(
-                connection, settings, live, places.installation, clock, [*telemetry.observers, lines], around
-            ),
-        )
-    connection.close()
+        live = options_of(settings)
+        newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
+        lines = Lines(expected)
+        sent = telemetry_options(settings, context=connection.context)
+        with (
+            stop_on_signals(stop),
+            telemetry_for(sent, print_traces=trace) as telemetry,
+            notifying(settings, context=connection.context) as told,
+            session(
+                settings, connection, places, clock, newest=newest, attended=execute, wait=wait
+            ) as around,
+        ):
+            telemetry.watch_notices(told.mailboxes.results)
+            report = run_once(
+                connection,
+                live,
+                clock=clock,
+                observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
+                reviewed=reviewed,
+                around=around,
+                afterwards=steered_after(
+                    connection,
+                    settings,
+                    live,
+                    places.installation,
+                    clock,
+                    [*telemetry.observers, lines],
+                    around,
+                ),
+            )
     if report.end is End.RECORDED:
         judged = ": the API server only gave its verdicts" if live.ask_server else ""
         typer.echo(f"nothing was evicted{judged}; --execute does it")
@@ -263,7 +264,6 @@ def run(
     Nothing is evicted without --execute or evictions.enabled. On SIGHUP, or when the configuration file
     changes, the settings are read again. Invalid settings are refused, and the old ones stay in effect.
     """
-    from rebalancer.kube.connection import Connection
     from rebalancer.outcome import Observers
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.runtime.daemon.service import Reloader, Service, serve
@@ -288,10 +288,12 @@ def run(
 
     settings = load()
     options.set_up_logging(settings)
-    connection = Connection(options.cluster_options(reach))
     stop = threading.Event()
-    telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context))
-    with telemetry_on as telemetry, notifying(settings, context=connection.context) as told:
+    with (
+        options.connected(reach) as connection,
+        telemetry_for(telemetry_options(settings, context=connection.context)) as telemetry,
+        notifying(settings, context=connection.context) as told,
+    ):
         telemetry.watch_notices(told.mailboxes.results)
         observer = Observers([*telemetry.observers, LogObserver(), told.observer])
 
@@ -322,7 +324,6 @@ def run(
                 metrics=telemetry.exposition,
                 begun=follow_service,
             )
-    connection.close()
 
 
 # `rebalancer pause` and `resume`: the brake, for an incident.
@@ -405,7 +406,7 @@ def pause(
     def value(now: float) -> str:
         return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
 
-    with _reached(config, reach) as (settings, connection):
+    with options.reached(config, reach) as (settings, connection):
         done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
         slip = bool(domain) and nobody_in(connection, domain)
         undone = give_back_all(settings, connection) if undo and not done.not_set else []
@@ -441,7 +442,7 @@ def resume(
     from rebalancer.report.text import clean
     from rebalancer.runtime.commands.pausing import resume_all
 
-    with _reached(config, reach) as (settings, connection):
+    with options.reached(config, reach) as (settings, connection):
         done = resume_all(settings, connection, domain=_domain(domain), namespace=namespace)
     if done.lifted:
         typer.echo(
@@ -518,7 +519,7 @@ def _answer(
     from rebalancer.runtime.live.approval import answer, waiting
     from rebalancer.runtime.live.places import places_of
 
-    with _reached(config, reach) as (settings, connection):
+    with options.reached(config, reach) as (settings, connection):
         if not namespace:
             namespace = places_of(settings, connection, wait=threading.Event().wait).brake.namespace
         shown = waiting(connection, namespace, yes=yes)
@@ -539,20 +540,6 @@ def _domain(text: str) -> str:
         raise typer.BadParameter("it is KEY=VALUE, such as zone=eu-1c", param_hint="--domain")
     whole = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
     return f"{whole.get(key, key)}={value}" if text else ""
-
-
-@contextmanager
-def _reached(config: Path | None, reach: Reach) -> Iterator[tuple[Settings, Connection]]:
-    from rebalancer.kube.connection import Connection
-    from rebalancer.settings import load_settings
-
-    settings = load_settings(config)
-    options.set_up_logging(settings, least="warning")
-    connection = Connection(options.cluster_options(reach))
-    try:
-        yield settings, connection
-    finally:
-        connection.close()
 
 
 def _named(places: Sequence[Place]) -> str:

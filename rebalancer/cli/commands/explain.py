@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -38,10 +37,10 @@ def explain_compare(source: Source, settings: Path | None, watch: str, *, json: 
     from rebalancer.report.explained import agreement_report, line, total
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.explain import compare_refusals, compare_watched
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import plan_options
 
     seconds = seconds_of(watch) if watch else 0.0
-    config = plan_options(load_settings(settings)).scheduler
+    config = plan_options(options.settings_of(settings)).scheduler
 
     def tell(comparison: Comparison) -> None:
         if not json:
@@ -86,14 +85,6 @@ Examples:
 """
 
 
-class Form(StrEnum):
-    """An output format."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-
-
 @reaches_a_cluster
 def explain(
     pod: Annotated[
@@ -126,7 +117,7 @@ def explain(
             "--watch", metavar="DURATION", help="With --compare: compare what it does meanwhile, 5m say."
         ),
     ] = "",
-    output: Annotated[Form, typer.Option("--output", "-o")] = Form.TABLE,
+    output: Annotated[Literal["table", "wide", "json"], typer.Option("--output", "-o")] = "table",
     snapshot: options.Snapshots = None,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace, if POD does not name one.")
@@ -143,8 +134,8 @@ def explain(
             raise typer.BadParameter(
                 "--compare [--watch DURATION] goes with a live cluster, not with one pod"
             )
-        live = options.source_of(None, reach)
-        explain_compare(live, config, watch, json=output is Form.JSON)
+        live = options.source_of(reach)
+        explain_compare(live, config, watch, json=output == "json")
         return
     if not pod and pod_file is None:
         raise typer.BadParameter("a pod or --pod-file is needed")
@@ -154,20 +145,18 @@ def explain(
         raise typer.BadParameter("--replacement is of a pod that exists")
     from msgspec.structs import replace
 
-    from rebalancer.planner import plan
     from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
     from rebalancer.report.formats import rfc3339
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.explain import choose, find_pod, read_pods
     from rebalancer.runtime.commands.remembered import remembered
-    from rebalancer.runtime.commands.source import load_snapshot, with_label_users
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.runtime.commands.source import with_label_users
+    from rebalancer.settings import plan_options
 
-    settings = load_settings(config)
+    settings = options.settings_of(config)
     planning = plan_options(settings)
-    source = options.source_of(snapshot, reach, namespaces=settings.scope.read_namespaces)
-    with progress("reading the cluster") as tell:
-        loaded = load_snapshot(source, tell).snapshot
+    source = options.source_of(reach, snapshot, namespaces=settings.scope.read_namespaces)
+    loaded = options.read(source).snapshot
     if pod_file is not None:
         path = pod_file if pod_file == "-" else Path(pod_file)
         chosen = choose(read_pods(path, loaded), pod, "stdin" if pod_file == "-" else pod_file)
@@ -175,21 +164,20 @@ def explain(
         chosen = find_pod(loaded, pod, namespace)
     placement = explain_pod(loaded, chosen, planning.scheduler, replacement=replacement)
     if pod_file is None:
-        with progress(f"planning for {len(loaded.pods):,} pods"):
-            made = plan(loaded, with_label_users(source, loaded, planning))
-            found = pod_in_plan(made, chosen)
-            known = remembered(settings, source) if found.wave and not source.snapshots else None
-            if known is not None and (waits := known.waits_for(loaded, made, chosen)) is not None:
-                says = f"{found.says} `rebalancer run` does not yet: {waits.message} ({waits.remedy})."
-                found = replace(found, says=says)
-            placement = replace(placement, plan=found)
+        made = options.planned(loaded, with_label_users(source, loaded, planning))
+        found = pod_in_plan(made, chosen)
+        known = remembered(settings, source) if found.wave and not source.snapshots else None
+        if known is not None and (waits := known.waits_for(loaded, made, chosen)) is not None:
+            says = f"{found.says} `rebalancer run` does not yet: {waits.message} ({waits.remedy})."
+            found = replace(found, says=says)
+        placement = replace(placement, plan=found)
         if chosen.node_name and not placement.fitting and not source.snapshots:
             at = remembered(settings, source).since(loaded, chosen)
             placement = replace(placement, since=rfc3339(at) if at is not None else "")
-    if output is Form.JSON:
+    if output == "json":
         sys.stdout.write(to_json(placement))
     else:
-        sys.stdout.write(to_table(placement, wide=output is Form.WIDE, stream=sys.stdout))
+        sys.stdout.write(to_table(placement, wide=output == "wide", stream=sys.stdout))
 
 
 # `rebalancer history`: why was my pod evicted?
@@ -224,7 +212,6 @@ def history(
     import msgspec
 
     from rebalancer.cli.lines import say
-    from rebalancer.kube.connection import Connection
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.ledger_store import Ledgers
     from rebalancer.kube.patches import EventNote, read_events
@@ -232,27 +219,23 @@ def history(
     from rebalancer.report.text import HOSTNAME, clean, short_names
     from rebalancer.runtime.commands.remembered import history_of
     from rebalancer.runtime.live.places import places_of
-    from rebalancer.settings import load_settings
 
-    settings = load_settings(config)
-    options.set_up_logging(settings, least="error")
-    connection = Connection(options.cluster_options(reach))
     wait = threading.Event().wait
-    place = places_of(settings, connection, wait=wait).ledger
     problems: list[KubeError] = []
     ledger = Ledger()
     events: tuple[EventNote, ...] = ()
-    try:
-        ledger = Ledgers(connection, place, writer="", wait=wait).load()
-    except KubeError as e:
-        problems.append(e)
-    try:
-        events = tuple(
-            e for n in (namespace or [""]) for e in read_events(connection, wait=wait, namespace=n)
-        )
-    except KubeError as e:
-        problems.append(e)
-    connection.close()
+    with options.reached(config, reach, least="error") as (settings, connection):
+        place = places_of(settings, connection, wait=wait).ledger
+        try:
+            ledger = Ledgers(connection, place, writer="", wait=wait).load()
+        except KubeError as e:
+            problems.append(e)
+        try:
+            events = tuple(
+                e for n in (namespace or [""]) for e in read_events(connection, wait=wait, namespace=n)
+            )
+        except KubeError as e:
+            problems.append(e)
     if len(problems) == 2:
         raise problems[0]
     for problem in problems:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -130,17 +129,6 @@ Examples:
 """
 
 
-class LintFormat(StrEnum):
-    """An output format."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
-    JUNIT = "junit"
-    GITLAB = "gitlab"
-
-
 def lint(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE|DIR|-...", help="YAML or JSON; - is standard input.")
@@ -168,7 +156,10 @@ def lint(
             "nodes -o yaml prints, or their number by zone.",
         ),
     ] = None,
-    output: Annotated[LintFormat, typer.Option("--output", "-o", help="Output format.")] = LintFormat.TEXT,
+    output: Annotated[
+        Literal["text", "json", "github", "sarif", "junit", "gitlab"],
+        typer.Option("--output", "-o", help="Output format."),
+    ] = "text",
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
     """Check spread constraints and disruption budgets in manifests, without a cluster.
@@ -178,6 +169,7 @@ def lint(
     an error, or with --strict a warning. A comment `# rebalancer: ignore CODE` leaves a finding out.
     """
     from rebalancer.model.reason import Severity
+    from rebalancer.report.linted import WRITERS
     from rebalancer.report.text import clean
     from rebalancer.runtime.commands.lint import lint as check
 
@@ -185,7 +177,7 @@ def lint(
     linted = _levelled(check(files, nodes=nodes), levels)
     for note in linted.notes:
         typer.echo(clean(f"note: {note}"), err=True)
-    typer.echo(_written(linted, output), nl=False)
+    typer.echo(WRITERS[output](linted), nl=False)
     failing = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     if any(d.severity in failing for d in linted.diagnostics):
         raise typer.Exit(ExitCode.VIOLATIONS)
@@ -225,24 +217,6 @@ def _levelled(linted: Linted, levels: dict[str, str]) -> Linted:
     return replace(linted, diagnostics=tuple(kept))
 
 
-def _written(linted: Linted, output: LintFormat) -> str:
-    from rebalancer.report import linted as github
-    from rebalancer.report import linted as gitlab
-    from rebalancer.report import linted as junit
-    from rebalancer.report import linted as sarif
-    from rebalancer.report import linted as text
-
-    writers = {
-        LintFormat.TEXT: text.to_text,
-        LintFormat.JSON: text.to_json,
-        LintFormat.GITHUB: github.to_github,
-        LintFormat.SARIF: sarif.to_sarif,
-        LintFormat.JUNIT: junit.to_junit,
-        LintFormat.GITLAB: gitlab.to_gitlab,
-    }
-    return writers[output](linted)
-
-
 # `rebalancer snapshot`: writes a cluster into one file, from which anybody can make the same plan.
 
 SNAPSHOT_EXAMPLES = """\b
@@ -277,7 +251,7 @@ def snapshot(
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.source import write_captured
 
-    source = options.source_of(snapshot, reach, now)
+    source = options.source_of(reach, snapshot, now=now)
     with progress(f"writing the cluster to {output}"):
         written = write_captured(source, output, redact=redact, stdout=lambda: sys.stdout.buffer)
     for warning in written.warnings:
@@ -326,7 +300,7 @@ def bug_report(
         (parts / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
         (parts / "settings.yaml").write_text(to_yaml(said))
         cluster = parts / "cluster.json"
-        source = options.source_of(snapshot, reach, now)
+        source = options.source_of(reach, snapshot, now=now)
         write_captured(source, str(cluster), redact=True, stdout=lambda: sys.stdout.buffer)
         # From the redacted file, so that the plan holds no name that the file does not.
         document = report_of(

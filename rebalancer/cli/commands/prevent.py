@@ -16,7 +16,6 @@ from rebalancer.cli.console import ExitCode
 from rebalancer.cli.options import USUAL, KubectlCommand, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
-    from rebalancer.kube.config import ClusterOptions
     from rebalancer.settings import Settings
 
 
@@ -64,21 +63,19 @@ def show(
     from rebalancer.report.words import steering_lines
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.live.configured import scale_in_scope
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import plan_options
 
-    settings = load_settings(config, flags=options.scope_of(namespace))
+    settings = options.settings_of(config, namespace)
     planning = plan_options(settings)
     scope = scale_in_scope(settings, planning.policy)
     if every:
         scope = replace(scope, mode="all")
     if not (files or snapshot):
-        _tell_recorded(settings, options.cluster_options(reach))
+        _tell_recorded(settings, reach)
     if scope.mode == "off":
         typer.echo("prevention.scaleIn is off: no scale-in is steered; --all shows what could be")
         return
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())] or None, reach, namespaces=settings.scope.read_namespaces
-    )
+    source = options.source_of(reach, files, snapshot, namespaces=settings.scope.read_namespaces)
     found = steer(load_snapshot(source).snapshot, scope, planning.scheduler)
     outcomes = tuple(CostOutcome(c, CostResult.RECORDED) for o in found.owners for c in o.changes)
     for line in steering_lines(SteeringReport(steering=found, outcomes=outcomes)):
@@ -87,22 +84,19 @@ def show(
     typer.echo(f"{plural(steered, 'workload')} steered, {plural(found.changes, 'deletion cost')} to write")
 
 
-def _tell_recorded(settings: Settings, cluster: ClusterOptions) -> None:
+def _tell_recorded(settings: Settings, reach: Reach) -> None:
     from rebalancer.errors import UserError
-    from rebalancer.kube.connection import Connection
     from rebalancer.kube.errors import KubeError
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import recorded
     from rebalancer.runtime.cycle.clock import SystemClock
 
-    connection = Connection(cluster)
     try:
-        seen = recorded(settings, connection, SystemClock(threading.Event()))
+        with options.connected(reach) as connection:
+            seen = recorded(settings, connection, SystemClock(threading.Event()))
     except (KubeError, UserError) as e:
         typer.echo(clean(f"what a daemon has seen of scale-ins cannot be read: {e.message}"), err=True)
         return
-    finally:
-        connection.close()
     if seen is None:
         typer.echo("no daemon that evicts, or has prevention.scaleIn on, has recorded scale-ins yet")
         return
@@ -124,28 +118,23 @@ def off(
 
     Needs the rights to list and to patch pods. Costs that somebody else has set are left alone.
     """
-    from rebalancer.kube.connection import Connection
     from rebalancer.outcome import CostOutcome, CostResult
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import take_back
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
-    from rebalancer.settings import load_settings
-
-    settings = load_settings(config)
-    options.set_up_logging(settings, least="warning")
-    if settings.prevention.scale_in != "off":
-        typer.echo("warning: prevention.scaleIn is on in these settings: the costs will come back", err=True)
 
     def tell(outcome: CostOutcome) -> None:
         if outcome.result is CostResult.FAILED:
             typer.echo(clean(f"  failed: {outcome.change.pod.key}: {outcome.message}"), err=True)
 
     stop = threading.Event()
-    connection = Connection(options.cluster_options(reach))
-    with stop_on_signals(stop):
+    with options.reached(config, reach) as (settings, connection), stop_on_signals(stop):
+        if settings.prevention.scale_in != "off":
+            typer.echo(
+                "warning: prevention.scaleIn is on in these settings: the costs will come back", err=True
+            )
         removed, left = take_back(connection, namespace, SystemClock(stop), tell)
-    connection.close()
     typer.echo(f"removed from {plural(removed, 'pod')}" + (f", {left} are left" if left else ""))
     if left:
         raise typer.Exit(ExitCode.INTERRUPTED if stop.is_set() else ExitCode.ERROR)
@@ -200,7 +189,7 @@ def fix(
         if len(named) < len(files):
             other = next(f for f in files if f not in named)
             raise typer.BadParameter(f"{other!r} is not NAMESPACE/NAME of a Deployment")
-        done = _cluster(files, options.cluster_options(reach), apply=apply)
+        done = _cluster(files, reach, apply=apply)
     else:
         done = _files(files, write)
     if not done:
@@ -245,10 +234,9 @@ def _files(paths: list[str], write: bool) -> bool:
     return not trouble
 
 
-def _cluster(names: list[str], cluster: ClusterOptions, *, apply: bool) -> bool:
+def _cluster(names: list[str], reach: Reach, *, apply: bool) -> bool:
     """Whether all of them are as they should be; the first that does not get there ends it. Without `apply`
     the patch is printed that would be made."""
-    from rebalancer.kube.connection import Connection
     from rebalancer.kube.patches import Deployments
     from rebalancer.report.text import clean
     from rebalancer.runtime.commands.fix import ROLLED_OUT, wanted
@@ -256,10 +244,9 @@ def _cluster(names: list[str], cluster: ClusterOptions, *, apply: bool) -> bool:
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
 
-    stop = threading.Event()
-    connection = Connection(cluster)
-    live, done = Deployments(connection), True
-    with stop_on_signals(stop):
+    stop, done = threading.Event(), True
+    with options.connected(reach) as connection, stop_on_signals(stop):
+        live = Deployments(connection)
         for name in names:
             found = wanted(live.get(*name.split("/")))
             if not found.constraints:
@@ -289,7 +276,6 @@ def _cluster(names: list[str], cluster: ClusterOptions, *, apply: bool) -> bool:
             if said != ROLLED_OUT:
                 done = False
                 break
-    connection.close()
     if stop.is_set():
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not done:

@@ -8,10 +8,9 @@ import re
 import sys
 import time
 from contextlib import suppress
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -136,9 +135,8 @@ def report(
     from rebalancer.report import render, write
     from rebalancer.report.words import Command, Showing
     from rebalancer.runtime.commands.explain import is_workload
-    from rebalancer.settings import load_settings
 
-    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
+    settings = options.settings_of(config, namespace, all_namespaces)
     whose = [f for f in files or () if is_workload(f) and not Path(f).exists()]
     paths = [f for f in (*(files or ()), *(snapshot or ())) if f not in whose]
     if len(whose) > 1 or (whose and selector) or ((whose or selector) and (contexts or fleet)):
@@ -146,16 +144,13 @@ def report(
     if watch and (paths or output_file or contexts or fleet or (output or Format.TABLE) not in _TABLES):
         raise typer.BadParameter("--watch shows tables of a live cluster, and writes no file")
     every = seconds_of(watch) if watch else 0.0
-    source = options.source_of(paths, reach, now, settings.scope.read_namespaces)
+    source = options.source_of(reach, paths, now=now, namespaces=settings.scope.read_namespaces)
     form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
     to_file = output_file is not None and str(output_file) != "-"
     if contexts or fleet is not None:
         to = output_file if to_file else None
         _report_fleet(settings, source, contexts, fleet, form, to, exit_code, jobs)
         return
-    document = report_of(
-        settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
-    )
     command = Command(
         program_name(sys.argv[0]),
         options.given(
@@ -166,19 +161,21 @@ def report(
         ),
     )
     showing = Showing(color=color, command=command, summary=summary, top=top)
+    made = partial(
+        report_of, settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
+    )
+    document = made()
     if to_file:
         with written(str(output_file)) as file:
             write(document, form, file, showing=showing)
-    elif output is Format.JSON:
-        write(document, output, sys.stdout.buffer)
+    elif form is Format.JSON:
+        write(document, form, sys.stdout.buffer)
     else:
-        sys.stdout.write(render(document, output or Format.TABLE, stream=sys.stdout, showing=showing))
+        sys.stdout.write(render(document, form, stream=sys.stdout, showing=showing))
     while watch:
         time.sleep(every)
-        document = report_of(
-            settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
-        )
-        shown = render(document, output or Format.TABLE, stream=sys.stdout, showing=showing)
+        document = made()
+        shown = render(document, form, stream=sys.stdout, showing=showing)
         # What was there before goes, on a terminal; a log has one after the other.
         sys.stdout.write(f"\x1b[H\x1b[2J\x1b[3J{shown}" if sys.stdout.isatty() else f"\n{shown}")
         sys.stdout.flush()
@@ -205,15 +202,12 @@ def report_of(
     from rebalancer.report import build_report
     from rebalancer.report.document import in_namespaces
     from rebalancer.runtime.commands.reports import missing_room
-    from rebalancer.runtime.commands.source import load_snapshot, with_label_users
-    from rebalancer.runtime.cycle.clock import check_namespaces
+    from rebalancer.runtime.commands.source import with_label_users
     from rebalancer.runtime.observers.neighbours import neighbours
     from rebalancer.settings import plan_options
 
     began = time.perf_counter()
-    with progress("reading the cluster") as tell:
-        loaded = load_snapshot(source, tell)
-    check_namespaces(loaded.snapshot, named)
+    loaded = options.read(source, named)
     planning = with_label_users(source, loaded.snapshot, plan_options(settings))
     ledger = _remembered(settings, source)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
@@ -338,13 +332,6 @@ def _remembered(settings: Settings, source: Source) -> Remembered | None:
 # `rebalancer version`: which version this is, and which schedulers it knows.
 
 
-class Form(StrEnum):
-    """Output formats."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def versions() -> dict[str, Any]:
     """Of this tool, of the schedulers whose rules it knows, of Python, and of the packages that it uses."""
     from importlib import metadata
@@ -371,11 +358,13 @@ def versions() -> dict[str, Any]:
 
 
 def version(
-    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TEXT,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="Output format.")
+    ] = "text",
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
     """Show the version."""
-    if output is Form.JSON:
+    if output == "json":
         typer.echo(json.dumps(versions(), indent=2))
     else:
         typer.echo(f"rebalancer {__version__}")

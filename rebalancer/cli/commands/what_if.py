@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import nullcontext
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,14 +34,6 @@ Examples:
   # A month of scale-ins, rollouts, node replacements and an outage: what would prevention save?
   rebalancer simulate --snapshot cluster.json.gz --days 30 --seed 7 -o html > month.html
 """
-
-
-class SimulateForm(StrEnum):
-    """An output format."""
-
-    TABLE = "table"
-    JSON = "json"
-    HTML = "html"
 
 
 def _scale(text: str) -> str:
@@ -120,8 +111,8 @@ def simulate(
         ),
     ] = None,
     output: Annotated[
-        SimulateForm, typer.Option("--output", "-o", help="html is for --days.")
-    ] = SimulateForm.TABLE,
+        Literal["table", "json", "html"], typer.Option("--output", "-o", help="html is for --days.")
+    ] = "table",
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
@@ -137,35 +128,28 @@ def simulate(
     changes = (scale, restart, drain, fail_domain, add_nodes, label)
     if days is not None and any(changes):
         raise typer.BadParameter("--days plays a life of its own: give it without changes")
-    if days is None and output is SimulateForm.HTML:
+    if days is None and output == "html":
         raise typer.BadParameter("-o html is for --days")
     if label and add_nodes is None:
         raise typer.BadParameter("--label is for --add-nodes")
-    from rebalancer.cli import options
     from rebalancer.report.output import to_json
     from rebalancer.report.simulated import to_table
     from rebalancer.runtime.commands.source import capture
     from rebalancer.runtime.cycle.clock import check_namespaces
     from rebalancer.runtime.daemon.schedule import stop_on_signals
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import plan_options
 
+    settings = options.settings_of(config, namespace, all_namespaces)
+    source = options.source_of(reach, files, snapshot)
     if days is not None:
-        sources = options.source_of([*(files or ()), *(snapshot or ())], reach)
-        _month(
-            sources,
-            load_settings(config, flags=options.scope_of(namespace, all_namespaces)),
-            days,
-            seed,
-            output,
-        )
+        _month(source, settings, days, seed, output)
         return
     with sandbox_needed("simulate"):
         from rebalancer.runtime.commands.simulate import Changes, document
         from rebalancer.runtime.commands.simulate import simulate as play
 
-    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
     options.set_up_logging(settings, least="error")
-    captured = capture(options.source_of([*(files or ()), *(snapshot or ())], reach))
+    captured = capture(source)
     check_namespaces(captured.snapshot, namespace or ())
     stop = threading.Event()
     with stop_on_signals(stop):
@@ -187,12 +171,12 @@ def simulate(
             tell=_say,
         )
     shown = document(simulated)
-    sys.stdout.write(to_json(shown) if output is SimulateForm.JSON else to_table(shown, sys.stdout))
+    sys.stdout.write(to_json(shown) if output == "json" else to_table(shown, sys.stdout))
     if simulated.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
-def _month(source: Source, settings: Settings, days: int, seed: int, output: SimulateForm) -> None:
+def _month(source: Source, settings: Settings, days: int, seed: int, output: str) -> None:
     from rebalancer.report.output import to_json
     from rebalancer.report.simulated import month_table, to_html
     from rebalancer.runtime.commands.reports import month
@@ -201,10 +185,10 @@ def _month(source: Source, settings: Settings, days: int, seed: int, output: Sim
 
     loaded = load_snapshot(source)
     played = month(loaded.snapshot, plan_options(settings), days=days, seed=seed, tell=_say)
-    if output is SimulateForm.TABLE:
+    if output == "table":
         sys.stdout.write(month_table(played, sys.stdout))
     else:
-        sys.stdout.write(to_json(played) if output is SimulateForm.JSON else to_html(played))
+        sys.stdout.write(to_json(played) if output == "json" else to_html(played))
 
 
 def _say(text: str) -> None:
@@ -336,13 +320,6 @@ Examples:
 """
 
 
-class DrillForm(StrEnum):
-    """An output format."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 @reaches_a_cluster
 def drill(
     files: options.Files = None,
@@ -378,7 +355,7 @@ def drill(
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Tell the N worst in full.")] = 10,
-    output: Annotated[DrillForm, typer.Option("--output", "-o")] = DrillForm.TABLE,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
     now: options.Now = None,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
@@ -391,27 +368,17 @@ def drill(
     """
     if each and (node or domain):
         raise typer.BadParameter("--each is --node and every --domain: give it alone")
-    from rebalancer.planner import plan as plan_of
     from rebalancer.report.document import build_drill
     from rebalancer.report.output import render_lines, to_json
     from rebalancer.report.terminal import lines
     from rebalancer.runtime.commands.reports import drilled
-    from rebalancer.runtime.commands.source import load_snapshot
-    from rebalancer.runtime.cycle.clock import check_namespaces
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import plan_options
 
-    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
-    )
-    with progress("reading the cluster") as tell:
-        loaded = load_snapshot(source, tell)
-    check_namespaces(loaded.snapshot, namespace or ())
+    settings = options.settings_of(config, namespace, all_namespaces)
+    source = options.source_of(reach, files, snapshot, now=now, namespaces=settings.scope.read_namespaces)
+    loaded = options.read(source, namespace or ())
     planning = plan_options(settings)
-    planned = None
-    if plan:
-        with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-            planned = plan_of(loaded.snapshot, planning)
+    planned = options.planned(loaded.snapshot, planning) if plan else None
     with progress(f"letting {len(loaded.snapshot.nodes):,} nodes fail, one at a time"):
         found = drilled(
             loaded.snapshot,
@@ -424,8 +391,7 @@ def drill(
     shown = build_drill(
         found, source=loaded.snapshot.source, namespaces=settings.scope.namespaces.include, worst=top
     )
-    json = output is DrillForm.JSON
-    sys.stdout.write(to_json(shown) if json else render_lines(lines(shown), sys.stdout))
+    sys.stdout.write(to_json(shown) if output == "json" else render_lines(lines(shown), sys.stdout))
     if max_pending is not None and shown.most_pending > max_pending:
         raise typer.Exit(ExitCode.VIOLATIONS)
 
@@ -446,21 +412,13 @@ Examples:
 """
 
 
-class RoomForm(StrEnum):
-    """An output format."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-    CAPACITYBUFFER = "capacitybuffer"
-    PLACEHOLDER = "placeholder"
-
-
 @reaches_a_cluster
 def room(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
-    output: Annotated[RoomForm, typer.Option("--output", "-o")] = RoomForm.TEXT,
+    output: Annotated[
+        Literal["text", "json", "yaml", "capacitybuffer", "placeholder"], typer.Option("--output", "-o")
+    ] = "text",
     now: options.Now = None,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
@@ -471,7 +429,6 @@ def room(
 
     Changes nothing. Where an excess stays for other reasons, no node is named.
     """
-    from rebalancer.planner import plan as plan_of
     from rebalancer.report.missing_room import (
         BUFFER_NOTES,
         PLACEHOLDER_NOTES,
@@ -482,30 +439,24 @@ def room(
     from rebalancer.report.output import to_builtins, to_json
     from rebalancer.report.text import clean
     from rebalancer.runtime.commands.reports import missing_room
-    from rebalancer.runtime.commands.source import load_snapshot
-    from rebalancer.runtime.cycle.clock import check_namespaces, check_readable
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import plan_options
     from rebalancer.yaml import to_yaml
 
-    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of([*(files or ()), *(snapshot or ())], reach, now)
-    with progress("reading the cluster"):
-        loaded = load_snapshot(source)
-    check_readable(loaded.snapshot)
-    check_namespaces(loaded.snapshot, namespace or ())
+    settings = options.settings_of(config, namespace, all_namespaces)
+    source = options.source_of(reach, files, snapshot, now=now, namespaces=settings.scope.read_namespaces)
+    loaded = options.read(source, namespace or ())
     planning = plan_options(settings)
-    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-        planned = plan_of(loaded.snapshot, planning)
+    planned = options.planned(loaded.snapshot, planning)
     with progress("looking for the fewest nodes"):
         found = missing_room(loaded.snapshot, planning, planned, asked=True)
     assert found is not None
     asks = {
-        RoomForm.CAPACITYBUFFER: (to_buffers, BUFFER_NOTES),
-        RoomForm.PLACEHOLDER: (to_placeholders, PLACEHOLDER_NOTES),
+        "capacitybuffer": (to_buffers, BUFFER_NOTES),
+        "placeholder": (to_placeholders, PLACEHOLDER_NOTES),
     }
-    if output is RoomForm.JSON:
+    if output == "json":
         sys.stdout.write(to_json(found))
-    elif output is RoomForm.YAML:
+    elif output == "yaml":
         sys.stdout.write(to_yaml(to_builtins(found)))
     elif output in asks:
         made, notes = asks[output]
