@@ -30,7 +30,7 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners, topmost
 from rebalancer.policy.waits import HistoryRules, Paused, is_wait
 from rebalancer.runtime.commands.explain import SHORT_KINDS
-from rebalancer.runtime.commands.source import Source, cluster_options, connected
+from rebalancer.runtime.commands.source import Source, connected
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
@@ -114,40 +114,44 @@ def remembered(settings: Settings, source: Source) -> Remembered:
     A report needs no right beyond `list`, so an unreadable ledger is no error. An installed one, whose role
     has no other right, does not ask what else a plan rests on: that is an assumption there.
     """
-    connection = Connection(cluster_options(source))
-    inside = settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER
-    asked = None if inside else source
-    if settings.ledger.mode != "configMap":
-        connection.close()
-        return Remembered(source=asked)
-    try:
-        wait = threading.Event().wait
-        places = places_of(settings, connection, wait=wait)
-        store = Ledgers(connection, places.ledger, writer="", wait=wait)
-        clock = SystemClock(server=connection.time)
-        rules, limits = memory_rules(settings, attended=True), circuit_limits(settings)
-        memory = Memory(clock, rules, store=store, limits=limits, read_only=True)
-        pause = PauseCheck(Brakes(connection, wait=wait), places.brake, clock)
-        found, why = store.load(), pause.why_not()
-        if why is not None and why.code is ReasonCode.NO_BRAKE and places.none_yet:
-            why = None  # whoever evicts where nothing is installed brings a brake
-        if not found.serial:
-            return Remembered(held=() if why is None else (why,), source=asked)
-        stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
-        known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
-        memory.ledger = replace(known, irreplaceable=stuck)
-        in_a_row = memory.ledger.totals.in_a_row
-        canary = max(0, settings.evictions.canary - in_a_row)
-        windows = live_options(settings, connection, places).windows
-        shut = outside(windows, clock.now(), clock.latest()) if windows else None
-        held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
-        daemon = memory_rules(settings, attended=False)
-        return Remembered(memory, canary, stuck, pause.out, held, daemon, asked, memory.at_work())
-    except UserError as e:
-        log.info("the report is made without the ledger: %s", e)
-        return Remembered(source=asked)
-    finally:
-        connection.close()
+    with connected(source) as connection:
+        inside = settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER
+        asked = None if inside else source
+        if settings.ledger.mode != "configMap":
+            return Remembered(source=asked)
+        try:
+            return _remembered(settings, connection, asked)
+        except UserError as e:
+            log.info("the report is made without the ledger: %s", e)
+            return Remembered(source=asked)
+
+
+def _remembered(settings: Settings, connection: Connection, asked: Source | None) -> Remembered:
+    wait = threading.Event().wait
+    # Of a namespace that is named it is found out only for who evicts whether an installation is there.
+    evicts = settings.evictions.model_copy(update={"enabled": True})
+    meant = settings.model_copy(update={"evictions": evicts}) if settings.ledger.namespace else settings
+    places = places_of(meant, connection, wait=wait)
+    store = Ledgers(connection, places.ledger, writer="", wait=wait)
+    clock = SystemClock(server=connection.time)
+    rules, limits = memory_rules(settings, attended=True), circuit_limits(settings)
+    memory = Memory(clock, rules, store=store, limits=limits, read_only=True)
+    pause = PauseCheck(Brakes(connection, wait=wait), places.brake, clock)
+    found, why = store.load(), pause.why_not()
+    if why is not None and why.code is ReasonCode.NO_BRAKE and places.none_yet:
+        why = None  # whoever evicts where nothing is installed brings a brake
+    if not found.serial:
+        return Remembered(held=() if why is None else (why,), source=asked)
+    stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
+    known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
+    memory.ledger = replace(known, irreplaceable=stuck)
+    in_a_row = memory.ledger.totals.in_a_row
+    canary = max(0, settings.evictions.canary - in_a_row)
+    windows = live_options(settings, connection, places).windows
+    shut = outside(windows, clock.now(), clock.latest()) if windows else None
+    held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
+    daemon = memory_rules(settings, attended=False)
+    return Remembered(memory, canary, stuck, pause.out, held, daemon, asked, memory.at_work())
 
 
 # What happened to a pod or an owner, from the ledger and from Events.

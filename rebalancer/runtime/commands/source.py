@@ -17,7 +17,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable, warned
 
 if TYPE_CHECKING:
-    from rebalancer.kube.config import ClusterOptions
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.reading import Keep
     from rebalancer.kube.resources import Resource
@@ -119,24 +118,20 @@ def with_label_users(source: Source, snapshot: Snapshot, planning: PlanOptions) 
     return replace(planning, policy=replace(planning.policy, label_users=found))
 
 
-def cluster_options(source: Source) -> ClusterOptions:
-    """Which cluster to connect to, and as whom."""
-    from rebalancer.kube.config import ClusterOptions
-
-    return ClusterOptions(
-        kubeconfig=source.kubeconfig,
-        context=source.context,
-        impersonate=source.impersonate,
-        impersonate_groups=source.groups,
-    )
-
-
 @contextmanager
 def connected(source: Source) -> Iterator[Connection]:
     """A connection to the live cluster. Raises ConfigurationError."""
+    from rebalancer.kube.config import ClusterOptions
     from rebalancer.kube.connection import Connection
 
-    connection = Connection(cluster_options(source))
+    connection = Connection(
+        ClusterOptions(
+            kubeconfig=source.kubeconfig,
+            context=source.context,
+            impersonate=source.impersonate,
+            impersonate_groups=source.groups,
+        )
+    )
     try:
         yield connection
     finally:

@@ -268,6 +268,13 @@ def test_a_report_of_a_cluster_asks_what_an_eviction_asks(tmp_path: Path) -> Non
     assert not any("was not looked at" in a for a in found.assumptions)
 
 
+def test_a_report_names_no_brake_that_nobody_has_installed(tmp_path: Path) -> None:
+    with ApiServer(objects(LARGE)) as server:
+        source = Source(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
+        for flags in ({}, {"ledger": {"namespace": "default"}}):
+            assert remembered(load_settings(env={}, flags=flags), source).held == (), flags
+
+
 def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
     with ApiServer(named(SKEWED)) as server:
         for resource in ("serviceaccounts", "runtimeclasses", "priorityclasses"):
