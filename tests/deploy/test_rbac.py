@@ -20,6 +20,7 @@ from rebalancer.policy.release import MARK, Mark
 from tests.deploy.access import ACCOUNT, Right, asked, granted
 from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template, settings_in
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
+from tests.support.processes.forked import Program
 from tests.support.sandbox import Cluster, Reply
 from tests.support.sandbox.authority import Access
 from tests.support.sandbox.custom import ADD_ONS, served
@@ -118,9 +119,9 @@ class Run:
             kubeconfig.read_text().replace('"namespace": "default"', f'"namespace": "{NAMESPACE}"')
         )
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
-        with subprocess.Popen(
+        with Program(
             [sys.executable, "-m", "rebalancer", *self._arguments, "--kubeconfig", str(kubeconfig)],
-            env=clean | RELAXED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=clean | RELAXED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             if self._arguments[0] == "run":
                 self._until(lambda: self._worked() or process.poll() is not None)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
+from tests.support.processes.forked import Program, run
 from tests.support.runs.one_cycle import SKEWED, elsewhere
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.waiting import until
@@ -78,7 +79,7 @@ def test_an_interrupt_while_evictions_remain_is_130_and_says_what_was_done(
     command = [str(BIN), "once", "--execute", "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
     with (
         moving(server),
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process,
+        Program(command, stdout=subprocess.PIPE, env=environment()) as process,
     ):
         until(lambda: any(a.subresource == "eviction" for a in server.accesses))
         process.send_signal(signal_)
@@ -93,7 +94,7 @@ def test_an_interrupt_while_evictions_remain_is_130_and_says_what_was_done(
 def test_an_interrupt_before_the_cluster_is_read_is_130(server: ApiServer, tmp_path: Path) -> None:
     asked = server.faults.add(Reply(503), resource="pods")
     command = [str(BIN), "once", "--execute", "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+    with Program(command, stdout=subprocess.PIPE, env=environment()) as process:
         until(lambda: asked.hits)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=120)
@@ -113,9 +114,7 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with ApiServer() as server:
         path = server.kubeconfig(tmp_path / "kubeconfig")
     command = [str(BIN), "once", "--kubeconfig", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(), timeout=240, check=False
-    )
+    done = run(command, env=environment())
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "connection refused" in done.stderr
@@ -128,7 +127,7 @@ def test_run_works_until_a_signal_and_ends_well(server: ApiServer, tmp_path: Pat
     command += ["--config", str(tmp_path / "config.yaml")]
     with (
         moving(server),
-        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as daemon,
+        Program(command, stderr=subprocess.PIPE, env=environment()) as daemon,
     ):
         until = time.monotonic() + 40
         while time.monotonic() < until and sum(a.subresource == "eviction" for a in server.accesses) < 4:

@@ -15,6 +15,7 @@ import pytest
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
+from tests.support.processes.forked import Program
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer, Delay
 from tests.support.waiting import until
@@ -115,7 +116,7 @@ def test_once_waits_until_the_daemon_does_not_lead_any_more(server: ApiServer, t
         assert "leads by lease" in refused.stderr
         command = [str(BIN), "once", "--execute", "--wait"]
         command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as once:
+        with Program(command, stdout=subprocess.PIPE, env=environment()) as once:
             time.sleep(1.5)
             assert once.poll() is None
             d.popen.send_signal(signal.SIGTERM)
@@ -225,9 +226,7 @@ def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) 
         server.faults.add(Delay(0.5), subresource="eviction")
         command = [str(BIN), "once", "--execute", "--wait"]
         command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
-        both = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) for _ in range(2)
-        ]
+        both = [Program(command, stdout=subprocess.PIPE, env=environment()) for _ in range(2)]
         said = [process.communicate(timeout=240)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], said
         assert evictions(server) == 4

@@ -25,6 +25,7 @@ from rebalancer.settings import load_settings
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
+from tests.support.processes.forked import Program
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
@@ -506,7 +507,7 @@ def test_a_brake_that_is_set_during_the_first_run_stays(tmp_path: Path) -> None:
         server.faults.add(Delay(1.0), subresource="eviction")
         command = [str(BIN), "once", "--execute"]
         command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "first"))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as once:
+        with Program(command, stdout=subprocess.PIPE, env=environment()) as once:
             until(lambda: evictions(server) >= 1)
             done = paused_now(server)
             assert not done.not_set
@@ -564,7 +565,7 @@ def test_the_brake_of_the_settings_is_set_before_anything_is_listed(
     server.faults.add(Delay(math.inf), verb="list")
     command = [str(BIN), "pause", "--config", str(tmp_path / "c.yaml")]
     command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
-    with subprocess.Popen(command, env=environment()) as pause:
+    with Program(command, env=environment()) as pause:
         until(lambda: said(server, *REAL) == "true")
         pause.kill()
 
@@ -634,9 +635,7 @@ def first_run(server: ApiServer, folder: Path) -> list[str]:
 def test_a_pause_between_the_first_look_of_a_first_run_and_its_lease_holds(tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         slow = server.faults.add(Delay(6.0), verb="create", resource="leases", times=1)
-        with subprocess.Popen(
-            first_run(server, tmp_path), stdout=subprocess.PIPE, text=True, env=environment()
-        ) as once:
+        with Program(first_run(server, tmp_path), stdout=subprocess.PIPE, env=environment()) as once:
             until(lambda: slow.hits > 0)
             done = paused_now(server)
             assert done.brakes == [Place("ops", "rebalancer-brake")]
@@ -652,7 +651,7 @@ def test_a_pause_between_the_first_look_of_a_first_run_and_its_lease_holds(tmp_p
 def test_a_run_leaves_its_brake_where_somebody_has_paused_with_a_slip(tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         slow = server.faults.add(Delay(6.0), verb="create", resource="leases", times=1)
-        with subprocess.Popen(first_run(server, tmp_path), env=environment()) as once:
+        with Program(first_run(server, tmp_path), env=environment()) as once:
             until(lambda: slow.hits > 0)
             server.store.modify(
                 "ConfigMap",
@@ -672,9 +671,9 @@ def test_a_first_run_that_begins_while_somebody_pauses_is_found(tmp_path: Path) 
         slow = server.faults.add(Delay(6.0), verb="create", resource="configmaps", times=1)
         run = first_run(server, tmp_path)
         command = [str(BIN), "pause", "--kubeconfig", str(server.kubeconfig(tmp_path / "pauser"))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as pause:
+        with Program(command, stdout=subprocess.PIPE, env=environment()) as pause:
             until(lambda: slow.hits > 0)
-            with subprocess.Popen(run, env=environment()) as once:
+            with Program(run, env=environment()) as once:
                 out, _ = pause.communicate(timeout=240)
                 before = evictions(server)
                 assert pause.returncode == 0, out
@@ -710,7 +709,7 @@ def test_an_installation_that_takes_over_the_brake_of_a_run_keeps_it(tmp_path: P
 
         command = [str(BIN), "once", "--execute"]
         command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "first"))]
-        with subprocess.Popen(command, env=environment()) as once:
+        with Program(command, env=environment()) as once:
             until(lambda: slow.hits > 0)
             server.store.modify("ConfigMap", "rebalancer-brake", "default", applied)
             once.communicate(timeout=240)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from rebalancer.settings import load_settings
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment
 from tests.support.processes.daemon_process import daemon, free_port, get
+from tests.support.processes.forked import run
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer, Cut, Garbage, Gone, Reply
 from tests.support.sandbox.faults import Action
@@ -137,14 +137,7 @@ def test_once_tries_again_too(server: ApiServer, tmp_path: Path) -> None:
 def test_once_says_at_once_that_a_name_does_not_resolve(server: ApiServer, tmp_path: Path) -> None:
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     kubeconfig.write_text(kubeconfig.read_text().replace("127.0.0.1", "nobody.invalid"))
-    done = subprocess.run(
-        [str(BIN), "once", "--kubeconfig", str(kubeconfig)],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=120,
-        check=False,
-    )
+    done = run([str(BIN), "once", "--kubeconfig", str(kubeconfig)], env=environment())
     assert done.returncode == 1
     assert "the server's name does not resolve" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.forked import Program
 from tests.support.sandbox import ApiServer
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,7 @@ class Candidate:
         self.name = name
         self._said = folder / name
         with self._said.open("w") as out:
-            self.process = subprocess.Popen(
+            self.process = Program(
                 [sys.executable, "-m", "tests.support.processes.electing", str(kubeconfig), name],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
@@ -41,7 +42,7 @@ class Candidate:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            self.process.communicate(b"\n", timeout=120)
+            self.process.communicate("\n", timeout=120)
         elif self.process.stdin:
             self.process.stdin.close()
 

@@ -20,6 +20,7 @@ from rebalancer.prevention.rollouts import why_not
 from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
 from tests.support.build import nodes, objects
 from tests.support.processes.command import BIN, call, environment
+from tests.support.processes.forked import Program
 from tests.support.rollouts import CASES, HASH
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json
@@ -155,7 +156,7 @@ def test_an_interrupt_while_it_waits_has_its_exit_code(cluster: Cluster, tmp_pat
     cluster.kubelet.ready_after = lambda _: None
     kubeconfig = str(cluster.server.kubeconfig(tmp_path / "kubeconfig"))
     command = [str(BIN), "fix", "--apply", "default/web", "--kubeconfig", kubeconfig]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as process:
+    with Program(command, stdout=subprocess.PIPE, env=environment()) as process:
         said = process.stdout
         assert said is not None
         until(lambda: "waiting for its rollout" in said.readline())

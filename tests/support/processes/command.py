@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.processes.forked import run
 from tests.support.sandbox import ApiServer
 from tests.support.servers.hands import Choose, Hands
 
@@ -44,6 +45,4 @@ def call(
     """`token`: of who calls; the admin's by default."""
     kubeconfig = server.kubeconfig(folder / "kubeconfig", token=token)
     command = [str(BIN), *arguments, "--kubeconfig", str(kubeconfig)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment(), timeout=240, check=False
-    )
+    return run(command, env=environment())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.processes.command import BIN, environment
+from tests.support.processes.forked import Program
 from tests.support.sandbox import ApiServer
 
 BRISK = """
@@ -48,7 +48,7 @@ class Process:
         command += ["--kubeconfig", str(server.kubeconfig(folder / "kubeconfig"))]
         self.errors = folder / "errors"
         with self.errors.open("w") as errors:
-            self.popen = subprocess.Popen(command, stderr=errors, env=environment())
+            self.popen = Program(command, stderr=errors, env=environment())
 
     def configure(self, settings: str) -> None:
         """Writes the settings."""

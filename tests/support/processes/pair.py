@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.ledger import decode
 from tests.support.build import deployment, nodes, objects, pdb
+from tests.support.processes.forked import Program
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import Cluster, Event
 from tests.support.sandbox.authority import Access, User
@@ -64,7 +64,7 @@ class Process:
         command = [*program, "run", "--execute", "--config", str(config), "--kubeconfig", str(kubeconfig)]
         env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
         with self._said.open("w") as said:
-            self.popen = subprocess.Popen(command, stderr=said, env=env, cwd=ROOT)
+            self.popen = Program(command, stderr=said, env=env, cwd=ROOT)
 
     def said(self) -> str:
         """What it logged so far."""

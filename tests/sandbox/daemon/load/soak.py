@@ -23,6 +23,7 @@ from statistics import mean
 from typing import Any
 
 from tests.support.build import deployment, nodes, objects, pdb, stateful_set
+from tests.support.processes.forked import Program
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
 
@@ -110,9 +111,7 @@ class Soak:
             self.errors = self.folder / "errors"
             with (
                 self.errors.open("w") as errors,
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=_ROOT
-                ) as self.daemon,
+                Program(command, stdout=subprocess.PIPE, stderr=errors, cwd=_ROOT) as self.daemon,
             ):
                 listener = threading.Thread(target=self._listen)
                 listener.start()
