@@ -28,9 +28,9 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.kinds import consequence
 from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.snapshot import consequence
 
 VOLUME_KINDS = (
     "PersistentVolumeClaim",

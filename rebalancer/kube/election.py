@@ -23,11 +23,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rebalancer.kube.brakes import brake_version
+from rebalancer.kube.config_maps import Component, Place, brake_version
 from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
 from rebalancer.kube.leases import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec, micro_time
-from rebalancer.kube.ledger_store import Component, Place
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from rebalancer.kube.config_maps import CONFIG_MAPS, NAME, OURS, Component, Place, labels_of, selector_of
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import NotFoundError, ResponseError, Target, quoted
-from rebalancer.kube.ledger_store import CONFIG_MAPS, NAME, OURS, Component, Place, labels_of, selector_of
 from rebalancer.kube.lists import list_target, pages
 from rebalancer.kube.resources import Resource
 

@@ -47,10 +47,9 @@ from rebalancer.kube.resources import (
     kinds_within,
 )
 from rebalancer.model.decode import MALFORMED, Decoder
-from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
+from rebalancer.model.snapshot import KindRead, Object, Snapshot, build_snapshot, unclear
 from rebalancer.model.workload import (
     LimitRange,
     Namespace,

@@ -26,8 +26,8 @@ from msgspec import Meta, Raw, Struct
 
 from rebalancer.errors import UserError
 from rebalancer.model.decode import without_nulls
-from rebalancer.model.kinds import CONSEQUENCES, KINDS, missed
 from rebalancer.model.node import Node
+from rebalancer.model.snapshot import CONSEQUENCES, KINDS, missed
 from rebalancer.yaml import read_every_yaml
 
 # Paths → texts: a file, every manifest of a directory, or standard input; each may be gzipped.

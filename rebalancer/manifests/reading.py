@@ -33,10 +33,9 @@ from rebalancer.manifests.documents import (
     texts,
 )
 from rebalancer.model.decode import MALFORMED, Decoder
-from rebalancer.model.kinds import KINDS, Object
 from rebalancer.model.node import Node, ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
+from rebalancer.model.snapshot import KINDS, KindRead, Object, Snapshot, build_snapshot, unclear
 
 Paths = Iterable[str | os.PathLike[str]]
 _Key = tuple[str, str, str]

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING
-from rebalancer.model.kinds import BUILT_IN
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS
+from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.policy import owners
 from rebalancer.policy.evictable import STEERING
 from rebalancer.policy.owners import QUEUES

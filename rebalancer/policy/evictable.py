@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
 from rebalancer.policy.annotations import (

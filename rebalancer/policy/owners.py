@@ -10,11 +10,10 @@ from functools import cached_property
 import msgspec
 
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations
-from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import WORKLOADS, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 

@@ -16,12 +16,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.kinds import ONLY_MAKE_PODS
 from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import ONLY_MAKE_PODS, Snapshot
 from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
 from rebalancer.spread.constraint import resolve
 

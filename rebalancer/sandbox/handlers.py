@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from rebalancer.sandbox import listing, registry
-from rebalancer.sandbox.deletion import Deletion
 from rebalancer.sandbox.listing import Bell, Form, encode, stream
 from rebalancer.sandbox.objects import Object, copied, to_new, wrong
-from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.registry import Deletion, Store
 from rebalancer.sandbox.resources import (
     BY_PATH,
     ApiError,

@@ -22,16 +22,16 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.kube.connection import Backoff, Connection, Response
 from rebalancer.kube.errors import KubeError, Target, TransportError, error_of
 from rebalancer.kube.evictor import LiveEvictor
-from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.reading import Objects
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import KINDS as KINDS_OF_ALL
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode
+from rebalancer.model.snapshot import KINDS as KINDS_OF_ALL
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner import PlanOptions, plan

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers, Place, labels_of
+from rebalancer.kube.config_maps import KEY, LedgerError, Ledgers, Place, labels_of
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import (
     COVERED,

@@ -15,8 +15,7 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import Snapshots
 from rebalancer.kube.watch.store import KindStore
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import Object
-from rebalancer.model.snapshot import Identity, Snapshot, identity
+from rebalancer.model.snapshot import Identity, Object, Snapshot, identity
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import build_report

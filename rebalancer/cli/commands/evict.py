@@ -17,7 +17,7 @@ from rebalancer.cli.console import ExitCode
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
-    from rebalancer.kube.ledger_store import Place
+    from rebalancer.kube.config_maps import Place
     from rebalancer.outcome import CycleReport
     from rebalancer.planner.plan import ConstraintResult
     from rebalancer.runtime.commands.pausing import Done

@@ -212,8 +212,8 @@ def history(
     import msgspec
 
     from rebalancer.cli.lines import say
+    from rebalancer.kube.config_maps import Ledgers
     from rebalancer.kube.errors import KubeError
-    from rebalancer.kube.ledger_store import Ledgers
     from rebalancer.kube.patches import EventNote, read_events
     from rebalancer.policy.ledger import Ledger
     from rebalancer.report.text import HOSTNAME, clean, short_names

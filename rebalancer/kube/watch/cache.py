@@ -24,10 +24,18 @@ from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
 from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore, version_of
 from rebalancer.model.decode import LOOKED_INTO
-from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node, NodeClaim, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
+from rebalancer.model.snapshot import (
+    PLAIN,
+    WORKLOADS,
+    Identity,
+    KindRead,
+    Object,
+    Snapshot,
+    assemble,
+    unclear,
+)
 from rebalancer.model.storage import CSIDriver, CSINode, StorageClass
 from rebalancer.model.workload import (
     Namespace,

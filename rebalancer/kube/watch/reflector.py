@@ -40,8 +40,7 @@ from rebalancer.kube.lists import ADD_ON_PATIENCE, HeadMeta, head, malformed, pa
 from rebalancer.kube.resources import Resource
 from rebalancer.kube.watch.store import Change, KindStore, Watch, WatchEvent, initial_end, version_known
 from rebalancer.model.decode import LOOKED_INTO, MALFORMED, Decoder, unknown_field
-from rebalancer.model.kinds import WORKLOADS, Object
-from rebalancer.model.snapshot import Identity, identity
+from rebalancer.model.snapshot import WORKLOADS, Identity, Object, identity
 
 # Bytes of lists and watches → changes of one kind's store, decoded once, sharing what is alike.
 

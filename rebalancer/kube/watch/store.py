@@ -26,10 +26,9 @@ from rebalancer.kube.errors import (
 )
 from rebalancer.kube.lists import first_of, head, pages
 from rebalancer.kube.resources import Resource
-from rebalancer.model.kinds import Object
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity
+from rebalancer.model.snapshot import Identity, Object
 
 # One WATCH: a request, and its lines as events.
 #

@@ -1,4 +1,4 @@
-"""The decoder for objects of every kind that is read (`model.kinds`)."""
+"""The decoder for objects of every kind that is read (`model.snapshot`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec.structs import force_setattr
 
 from rebalancer.model.decode.pods import PodDecoder
 from rebalancer.model.decode.templates import TemplateJson, TemplateSpecJson, absent, runs_of
-from rebalancer.model.kinds import ONLY_MAKE_PODS, PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Condition, ContainerImage, Node, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
+from rebalancer.model.snapshot import ONLY_MAKE_PODS, PLAIN, WORKLOADS, Object
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from rebalancer.model.workload import ResourceQuota, VerticalPodAutoscaler, Workload
 

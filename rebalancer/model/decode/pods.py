@@ -24,7 +24,6 @@ from rebalancer.model.decode.templates import (
     part,
     runs_of,
 )
-from rebalancer.model.kinds import ONLY_MAKE_PODS
 from rebalancer.model.node import Condition, OwnerReference
 from rebalancer.model.pod import (
     DEFAULT_CPU,
@@ -44,6 +43,7 @@ from rebalancer.model.pod import (
     pod_requests,
 )
 from rebalancer.model.quantity import bounded, resource_list
+from rebalancer.model.snapshot import ONLY_MAKE_PODS
 
 # What a pod takes of its node, where its status says something else than its spec: while it is resized in
 # place, and where pod-level status counts its overhead in.

@@ -29,11 +29,10 @@ from rebalancer.manifests.documents import Text, is_read, manifests_in, texts
 from rebalancer.manifests.located import Located, Unreadable, located, validate
 from rebalancer.manifests.reading import HOSTNAME, ZONE, GivenNodes, field_error, given_nodes
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import KINDS, Object
 from rebalancer.model.node import Node, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Finding, Severity
-from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Placing, by_template

@@ -18,11 +18,18 @@ from http import HTTPStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.brakes import BrakeSet, server_time, set_brake, slips
+from rebalancer.kube.config_maps import (
+    BrakeSet,
+    LedgerConflictError,
+    Ledgers,
+    Place,
+    server_time,
+    set_brake,
+    slips,
+)
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
-from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers, Place
 from rebalancer.kube.lists import pages
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache

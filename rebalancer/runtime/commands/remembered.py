@@ -14,10 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.config import IN_CLUSTER
+from rebalancer.kube.config_maps import Brakes, Ledgers
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.kube.patches import EventNote
 from rebalancer.kube.reading import Objects
 from rebalancer.model.pod import Pod

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from rebalancer.kube.brakes import Brake, Brakes
+from rebalancer.kube.config_maps import Brake, Brakes, Place
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
-from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no

@@ -21,8 +21,8 @@ from rebalancer.engine.branches import within
 from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
+from rebalancer.kube.config_maps import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Backoff, Connection, retriable
 from rebalancer.kube.election import Elector
 from rebalancer.kube.errors import KubeError, StatusError, TransportError
@@ -28,10 +28,9 @@ from rebalancer.outcome import Observer, Observers
 from rebalancer.planner.pace import Throttle
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
-from rebalancer.runtime.daemon.early import Early
+from rebalancer.runtime.daemon.early import Early, Spread, SpreadNow
 from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
-from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler, Health
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.approval import Approvals

@@ -16,11 +16,10 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
+from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation

@@ -10,17 +10,16 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.errors import PROXY, ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.reading import Named, Objects
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.store import as_far
-from rebalancer.model.kinds import BUILT_IN, WORKLOADS, Object
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Check, Reason, ReasonCode, changed
-from rebalancer.model.snapshot import build_snapshot
+from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Object, build_snapshot
 from rebalancer.model.workload import (
     LimitRange,
     Namespace,

@@ -20,11 +20,10 @@ from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.kinds import Object
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode, changed
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation

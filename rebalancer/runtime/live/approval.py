@@ -25,10 +25,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import ask_config_map, edit_annotations
+from rebalancer.kube.config_maps import Place, ask_config_map, edit_annotations, labels_of
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
-from rebalancer.kube.ledger_store import Place, labels_of
 from rebalancer.kube.resources import Resource
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rebalancer import __version__
 from rebalancer.engine.config import DEFAULT_CONFIG, NO_WITNESS, Witness
 from rebalancer.findings import plan_with_findings
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError, KubeError
 from rebalancer.kube.evictor import REQUESTER, Evictor, LiveEvictor, RecordingEvictor

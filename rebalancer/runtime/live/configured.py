@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.config import IN_CLUSTER
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
-from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.lists import ReadOptions
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.caps import Window, parse_cron

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import Brakes, drop_brake
+from rebalancer.kube.config_maps import Brakes, drop_brake
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.patches import CostWriter, EventRecorder

@@ -16,13 +16,12 @@ from datetime import datetime
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import by_run, claim_brake, slips
 from rebalancer.kube.config import IN_CLUSTER
+from rebalancer.kube.config_maps import Component, Ledgers, Place, by_run, claim_brake, slips
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
-from rebalancer.kube.ledger_store import Component, Ledgers, Place
 from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger

@@ -15,7 +15,6 @@ from rebalancer.model.pod import DELETION_COST, cost_of
 from rebalancer.sandbox.controllers import kubelet
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.creation import defaulted_spec
-from rebalancer.sandbox.deletion import disown
 from rebalancer.sandbox.objects import (
     Object,
     condition,
@@ -26,7 +25,7 @@ from rebalancer.sandbox.objects import (
     seconds_of,
     set_condition,
 )
-from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.registry import Store, disown
 from rebalancer.sandbox.resources import PODS, ApiError, Resource, resolve
 from rebalancer.sandbox.storage import Event
 

@@ -21,9 +21,8 @@ from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import KINDS
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import build_snapshot
+from rebalancer.model.snapshot import KINDS, build_snapshot
 from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import NODES, PODS, RESOURCES, ApiError, Resource

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import Object
-from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.snapshot import Object, Snapshot, build_snapshot
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

@@ -17,8 +17,8 @@ from rebalancer.findings import plan_with_findings
 from rebalancer.manifests import read_snapshot
 from rebalancer.manifests.redacted_fields import KINDS as REDACTED
 from rebalancer.manifests.writing import Pseudonyms, learn, of_object
-from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
+from rebalancer.model.snapshot import KINDS
 from rebalancer.planner.plan import Plan
 from rebalancer.policy import owners
 from rebalancer.spread.arrays import natural

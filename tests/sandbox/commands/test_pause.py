@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
+from rebalancer.kube.config_maps import Place
 from rebalancer.kube.election import Elector
 from rebalancer.kube.leases import SEEN
-from rebalancer.kube.ledger_store import Place
 from rebalancer.policy.annotations import FOR_RUN, PAUSE
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import WORKLOADS
 from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions

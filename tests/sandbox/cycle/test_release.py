@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from rebalancer.cli.lines import Lines
 from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, End, Proposal
 from rebalancer.policy.ledger import Ledger

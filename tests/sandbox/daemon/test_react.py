@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.policy.ledger import Entry, Fate, Ledger
 from tests.support.build import node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.ledger_store import KEY
+from rebalancer.kube.config_maps import KEY
 from rebalancer.outcome import Observer, Observers
 from rebalancer.policy.ledger import Fate, decode
 from rebalancer.runtime.daemon.service import Reloader, Service

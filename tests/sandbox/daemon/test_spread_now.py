@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer.engine.config import parse_config
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
+from rebalancer.runtime.daemon.early import Spread, SpreadNow
 from tests.support.build import node, nodes, objects, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
 from tests.support.sandbox import ApiServer

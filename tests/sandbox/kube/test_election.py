@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.kube.config_maps import Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.election import ElectionOptions, Elector
 from rebalancer.kube.errors import ForbiddenError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen
-from rebalancer.kube.ledger_store import Place
 from rebalancer.runtime.cycle.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User

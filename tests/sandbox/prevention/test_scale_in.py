@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.brakes import Brakes, set_brake
+from rebalancer.kube.config_maps import Brakes, Place, set_brake
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache

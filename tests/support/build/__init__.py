@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 
 from rebalancer.model.decode import Decoder
-from rebalancer.model.kinds import KINDS
 from rebalancer.model.node import NODEPOOL
-from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.snapshot import KINDS, Snapshot, build_snapshot
 from tests.support.build.base import KEYS, Builder, flatten
 from tests.support.build.owners import (
     OwnerBuilder,

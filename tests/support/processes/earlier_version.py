@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from rebalancer.cli.entry import main
-from rebalancer.kube import ledger_store as stored
+from rebalancer.kube import config_maps as stored
 from rebalancer.policy.ledger import Ledger, decode, encode
 from tests.support.processes.earlier_ledger import as_a2894a3_knows
 

@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rebalancer.kube.ledger_store import KEY, Ledgers, Place
+from rebalancer.kube.config_maps import KEY, Ledgers, Place
 from rebalancer.policy.ledger import Ledger, decode
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rebalancer import sandbox
-from rebalancer.kube.ledger_store import labels_of
+from rebalancer.kube.config_maps import labels_of
 from rebalancer.sandbox.objects import Object
 from tests.support.sandbox.app import GuardedApi
 from tests.support.sandbox.authority import ADMIN, Access, Authority, Rule, User

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.kinds import ADD_ONS, KINDS
+from rebalancer.model.snapshot import ADD_ONS, KINDS
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.sandbox.registry import bind
 from tests.support.build import decoded

@@ -23,7 +23,7 @@ from rebalancer.kube.errors import (
     error_of,
 )
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.kinds import KINDS
+from rebalancer.model.snapshot import KINDS
 from tests.support.servers.api import FakeTime
 
 PODS = RESOURCES["Pod"]

@@ -23,8 +23,8 @@ from rebalancer.manifests import (
     read_snapshot,
 )
 from rebalancer.manifests.documents import absences
-from rebalancer.model.kinds import ADD_ONS, KINDS
 from rebalancer.model.node import NODEPOOL
+from rebalancer.model.snapshot import ADD_ONS, KINDS
 
 Object = dict[str, Any]
 

@@ -12,10 +12,10 @@ from rebalancer.manifests.documents import _GROUPS
 from rebalancer.manifests.writing import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
 from rebalancer.model.decode.templates import VolumeJson
-from rebalancer.model.kinds import KINDS, PLAIN, WORKLOADS
 from rebalancer.model.node import ObjectMeta, Toleration
 from rebalancer.model.pod import Affinity, TopologySpreadConstraint
 from rebalancer.model.selectors import LabelSelector
+from rebalancer.model.snapshot import KINDS, PLAIN, WORKLOADS
 
 Json = dict[str, Any]
 TIME = "2026-01-01T00:00:00Z"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.brakes import Brakes
-from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.config_maps import Brakes, Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Fate
 from rebalancer.policy.annotations import PAUSE

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from msgspec.structs import replace
 
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES

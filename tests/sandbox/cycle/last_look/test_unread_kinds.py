@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.resources import LIMIT_RANGES, NAMED, RESOURCES
-from rebalancer.model.kinds import DECIDING
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
+from rebalancer.model.snapshot import DECIDING
 from rebalancer.outcome import End
 from tests.sandbox.cycle.limits.test_owners import named
 from tests.support.build import deployment, nodes, objects, workload

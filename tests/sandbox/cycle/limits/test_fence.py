@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.ledger_store import KEY, QUARANTINE, Ledgers
+from rebalancer.kube.config_maps import KEY, QUARANTINE, Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions

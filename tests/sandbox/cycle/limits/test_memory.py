@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers
+from rebalancer.kube.config_maps import KEY, LedgerError, Ledgers
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import End

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rebalancer.kube.config_maps import KEY, Ledgers, Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.ledger_store import KEY, Ledgers, Place
 from rebalancer.policy.ledger import Fate, decode, encode
 from tests.support.build import nodes, objects, workload
 from tests.support.processes.command import call, moving

@@ -15,8 +15,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.runtime.daemon.early import Early
-from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
+from rebalancer.runtime.daemon.early import Early, Spread, SpreadNow
 from rebalancer.settings.settings import Schedule
 
 

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim, NodePool
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Identity, Object, Snapshot
 from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Entry, Fate

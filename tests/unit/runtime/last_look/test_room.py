@@ -14,10 +14,9 @@ import pytest
 from rebalancer.engine.config import FILTERS, NO_WITNESS, Profile, SchedulerConfig, Witness
 from rebalancer.engine.framework import PLUGINS
 from rebalancer.engine.plugins.plugin import Filter, Plugin, StaticFilter
-from rebalancer.model.kinds import Object
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
 from rebalancer.policy.evictable import Evictable

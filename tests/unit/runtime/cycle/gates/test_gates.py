@@ -7,9 +7,8 @@ from datetime import UTC
 
 import pytest
 
-from rebalancer.kube.brakes import Brake, Brakes
+from rebalancer.kube.config_maps import Brake, Brakes, Place
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, Target
-from rebalancer.kube.ledger_store import Place
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.policy.annotations import PAUSE

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
-from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Outcome, Result
