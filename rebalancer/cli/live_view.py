@@ -297,22 +297,24 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
         console.print(Text("The daemon made no plan.", "bold red"))
         return
     console.print(Text("Before and after", "bold underline"))
-    table = Rows("WORKLOAD", "KEY", "MAX", "BEFORE", "AFTER", "SKEW", "WORST LOSS")
+    rows = []
     after = _by_identity(board.last)
     for identity, old in sorted(_by_identity(board.first).items(), key=lambda i: (-i[1].excess, i[0])):
         new = after.get(identity, old)
         key = old.constraint.topology_key
         style = "red" if new.excess else "green"
-        table.add_row(
-            name_of(old),
-            short_key(key),
-            str(old.constraint.max_skew),
-            counts_of(old.domains, key),
-            counts_of(new.domains, key),
-            Text(f"{old.skew} → {new.skew}", style),
-            f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}",
+        rows.append(
+            (
+                name_of(old),
+                short_key(key),
+                str(old.constraint.max_skew),
+                counts_of(old.domains, key),
+                counts_of(new.domains, key),
+                Text(f"{old.skew} → {new.skew}", style),
+                f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}",
+            )
         )
-    put(console, table, 2)
+    put(console, Rows(("WORKLOAD", "KEY", "MAX", "BEFORE", "AFTER", "SKEW", "WORST LOSS"), rows), 2)
     _stays(console, board.last)
     _history(console, result)
     console.print()

@@ -541,7 +541,7 @@ def _spread(p: Placement, short: Names) -> list[str | Rows]:
         (short_key(c.topology_key), str(c.max_skew), c.when_unsatisfiable, *_counted(c, short))
         for c in p.constraints
     )
-    table = Rows.of(("KEY", "MAX SKEW", "IF NOT", "PODS COUNTED NOW", "SELECTOR"), rows, ["MAX SKEW"])
+    table = Rows(("KEY", "MAX SKEW", "IF NOT", "PODS COUNTED NOW", "SELECTOR"), rows, ["MAX SKEW"])
     return ["", "Its spread constraints", table] if table.rows else []
 
 
@@ -572,7 +572,7 @@ def _fitting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
         for v in shown
     )
     more = f"  and {len(nodes) - len(shown):,} more (-o wide)"
-    table = Rows.of(("NODE", *(short_key(k).upper() for k in keys), *numbers), rows, numbers)
+    table = Rows(("NODE", *(short_key(k).upper() for k in keys), *numbers), rows, numbers)
     return ["", "Takes it", table, *([more] if len(shown) < len(nodes) else [])]
 
 
@@ -597,7 +597,7 @@ def _rejecting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
             (f"{len(g.nodes):,}", g.plugin, ", ".join(g.reasons), short.within(listing(g.nodes)))
             for g in rejected(p)
         ]
-    return ["", "Rejects it", Rows.of(head, rows, ["NODES"])] if rows else []
+    return ["", "Rejects it", Rows(head, rows, ["NODES"])] if rows else []
 
 
 def _said(refusals: Sequence[Rejection]) -> str:

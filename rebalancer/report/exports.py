@@ -445,7 +445,7 @@ _HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS"
 def _fleet_table(fleet: FleetReport, stream: IO[str] | None) -> str:
     from rebalancer.report.terminal import Rows
 
-    rows = Rows.of(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))
+    rows = Rows(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))
     more = "The report of one cluster: --context NAME, or its file."
     return render_lines((fleet_headline(fleet), "", rows, "", more), stream)
 

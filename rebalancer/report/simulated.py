@@ -141,7 +141,7 @@ def _states(s: SimulationReport) -> list[str | Rows]:
         f"{s.source}, seed {s.seed}",
         *(f"  {note}" for note in s.notes),
         "",
-        Rows.of(("", *moments.values()), rows),
+        Rows(("", *moments.values()), rows),
     ]
 
 
@@ -152,16 +152,13 @@ def _cycles(s: SimulationReport, short: text.Names) -> list[str | Rows]:
         trouble = f", {c.failed:,} failed" if c.failed else ""
         trouble += f", {c.mispredicted:,} landed elsewhere" if c.mispredicted else ""
         lines.append(f"Cycle {number}: {c.end}: {c.message} ({figures}{trouble})")
-    rows = Rows("EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED")
-    for m in s.moves[:_MOST]:
-        o, pod = m.outcome, m.outcome.move.pod
+    rows = []
+    for o in (m.outcome for m in s.moves[:_MOST]):
         planned = o.status if o.expected is None else "yes" if o.expected else f"no, {o.move.predicted}"
-        rows.add_row(
-            pod.key,
-            *map(short.within, (pod.node_name, o.replacement.rpartition("/")[2], o.node, planned)),
-        )
-    if rows.rows:
-        lines += ["", rows]
+        said = (o.move.pod.node_name, o.replacement.rpartition("/")[2], o.node, planned)
+        rows.append((o.move.pod.key, *map(short.within, said)))
+    if rows:
+        lines += ["", Rows(("EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED"), rows)]
     if len(s.moves) > _MOST:
         lines.append(f"  and {len(s.moves) - _MOST:,} more (-o json)")
     return lines
@@ -172,15 +169,16 @@ def _constraints(s: SimulationReport, short: text.Names) -> list[str | Rows]:
     if not broken:
         return ["", f"Every constraint held at every moment: {plural(len(s.constraints), 'constraint')}."]
     moments = _moments(s)
-    rows = Rows("WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS")
+    rows = []
     for c in broken[:_MOST]:
         name = f"{c.namespace}/{listing((w.rpartition('/')[2] for w in c.workloads), 2) or c.selector or ''}"
         found: list[Mapping[str, int]] = [getattr(c, m) for m in moments]
         left = str(c.excess["after"] or "")
         cells = (counts(domains, c.topology_key, short) if domains else "-" for domains in found)
-        rows.add_row(name, short_key(c.topology_key), str(c.max_skew), *cells, left)
+        rows.append((name, short_key(c.topology_key), str(c.max_skew), *cells, left))
     more = len(broken) - _MOST
-    lines: list[str | Rows] = ["", rows, *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
+    table = Rows(("WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS"), rows)
+    lines: list[str | Rows] = ["", table, *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
     stays = [c for c in broken[:_MOST] if c.excess["after"]]
     if stays:
         lines += ["", "What stays, and why"]
@@ -257,7 +255,7 @@ def month_table(month: MonthReport, stream: IO[str] | None = None) -> str:
         for v in month.variants
     )
     head = f"{month.source}, seed {month.seed}: {plural(month.days, 'day')} with {happened}"
-    return render_lines((head, "", Rows.of(("", *heads), rows)), stream)
+    return render_lines((head, "", Rows(("", *heads), rows)), stream)
 
 
 def _variant(one: Lived, nothing: float, evictions: int) -> LivedReport:

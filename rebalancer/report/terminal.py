@@ -29,23 +29,14 @@ _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
 
 
 class Rows:
-    """The rows of a table, which are collected and then written. `right`: columns of figures."""
+    """A table of these columns and rows. `right`: columns of figures."""
 
-    def __init__(self, *columns: str, right: Iterable[str] = ()) -> None:
-        self.columns = list(columns)
+    def __init__(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Text | str]], right: Iterable[str] = ()
+    ) -> None:
+        self.columns = columns
         self.right = _NUMBERS.union(right)
-        self.rows: list[tuple[Text, ...]] = []
-
-    @classmethod
-    def of(cls, head: Sequence[str], rows: Iterable[Sequence[Text | str]], right: Iterable[str] = ()) -> Rows:
-        """A table of these columns and rows."""
-        found = cls(*head, right=right)
-        found.rows = [tuple(plain(c) if isinstance(c, str) else c for c in row) for row in rows]
-        return found
-
-    def add_row(self, *cells: Text | str) -> None:
-        """Adds a row with as many cells as there are columns."""
-        self.rows.append(tuple(plain(c) if isinstance(c, str) else c for c in cells))
+        self.rows = [tuple(plain(c) if isinstance(c, str) else c for c in row) for row in rows]
 
     def table(self, console: Console, width: int) -> Text:
         """The table, at most `width` wide. Cells are wrapped between words, never within one. A column for
@@ -161,14 +152,14 @@ def tables(report: Report, top: int) -> Iterator[tuple[str, Rows]]:
     """What goes with each zone, and the grade of each namespace; nothing of a cluster without either."""
     if len(report.domains) > 1:
         zones = ((d.domain, words.zone_says(d)) for d in report.domains[:top])
-        yield "If a zone fails", Rows.of(("ZONE", "GOES WITH IT: NOW → PLANNED"), zones)
+        yield "If a zone fails", Rows(("ZONE", "GOES WITH IT: NOW → PLANNED"), zones)
     if report.namespaces:
         grades = (
             (plain(words.grade_letters(n), _GRADE_STYLES[n.grade]), n.namespace, words.grade_says(n))
             for n in report.namespaces[:top]
         )
         more = f" (the worst {top:,} of {len(report.namespaces):,})" if len(report.namespaces) > top else ""
-        yield f"Namespaces{more}", Rows.of(("GRADE", "NAMESPACE", "WHY"), grades)
+        yield f"Namespaces{more}", Rows(("GRADE", "NAMESPACE", "WHY"), grades)
 
 
 def timeline(report: Report) -> str:
@@ -210,7 +201,7 @@ def _worst(report: DrillReport, short: Names) -> Rows:
     after = ["PLANNED"] if report.planned else []
     numbers = ["NODES", "LOST", "PENDING", *after, "HELD", "GONE"]
     rows = (_row(f, short, planned=report.planned) for f in report.worst)
-    return Rows.of(("IF IT FAILS", *numbers, "BREACHED"), rows, numbers)
+    return Rows(("IF IT FAILS", *numbers, "BREACHED"), rows, numbers)
 
 
 def lines(report: DrillReport) -> Iterator[str | Rows]:
@@ -375,21 +366,21 @@ class _View:
         if not rows:
             return
         self._title("Constraints" if self.wide else "Violated constraints")
-        table = Rows("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
-        if self.wide:
-            table.columns.append("SELECTOR")
-        for c in self._first(rows):
-            table.add_row(
-                plain(text.name_of(c)),
-                plain(c.constraint.topology_key if self.wide else text.short_key(c.constraint.topology_key)),
-                plain(str(c.constraint.max_skew)),
-                plain(_skew(c)),
-                plain(text.change(c, self.short)),
-                plain(f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)"),
+        head = ("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
+        cells = (
+            (
+                text.name_of(c),
+                c.constraint.topology_key if self.wide else text.short_key(c.constraint.topology_key),
+                str(c.constraint.max_skew),
+                _skew(c),
+                text.change(c, self.short),
+                f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)",
                 plain(_status(c), _STATUS_STYLE.get(c.status, "") if c.in_scope else "dim"),
-                *([plain(c.selector if c.selector is not None else "(none)")] if self.wide else []),
+                *([c.selector if c.selector is not None else "(none)"] if self.wide else []),
             )
-        self._print(table)
+            for c in self._first(rows)
+        )
+        self._print(Rows((*head, "SELECTOR") if self.wide else head, cells))
         self._rest(len(rows), "constraint")
         if not self.report.evictions:
             self._dim(self.short.note)
@@ -408,21 +399,20 @@ class _View:
             self._print(plain(timeline(self.report), "dim"))
 
     def _moves(self) -> Rows:
-        table = Rows("WAVE", "EVICT", "FROM", "TO", "MENDS")
-        if self.wide:
-            table.columns += ("SAVES", "AWAY", "OWNER", "UID")
-        before = 0
-        for e in self._first(list(self.report.evictions)):
-            table.add_row(
-                plain(str(e.move.wave) if e.move.wave != before else ""),
-                plain(e.move.pod.key),
-                plain(text.leaving(e, self.short)),
+        head = ("WAVE", "EVICT", "FROM", "TO", "MENDS")
+        waves = [0, *(e.move.wave for e in self.report.evictions)]
+        rows = (
+            (
+                str(e.move.wave) if e.move.wave != before else "",
+                e.move.pod.key,
+                text.leaving(e, self.short),
                 self._target(e),
                 plain(text.mends(e, self.report), "dim"),
                 *([f"{e.move.worth:.2g}", f"{e.away} s", e.owner, e.move.pod.uid] if self.wide else []),
             )
-            before = e.move.wave
-        return table
+            for e, before in zip(self._first(self.report.evictions), waves, strict=False)
+        )
+        return Rows((*head, "SAVES", "AWAY", "OWNER", "UID") if self.wide else head, rows)
 
     def stays(self) -> None:
         """Writes which excess stays and why, and which pods are not evicted and why."""
@@ -447,9 +437,9 @@ class _View:
             self._dim(text.moment(self.report))
         if self.wide:
             every = ((b.pod.key, b.reason.code.value, b.reason.message) for b in self.report.blocked)
-            self._print(Rows.of(("POD", "REASON", "WHY"), every))
+            self._print(Rows(("POD", "REASON", "WHY"), every))
             return
-        table = Rows("PODS", "REASON", "FOR EXAMPLE")
+        rows = []
         for i, g in enumerate(groups):
             example = Text.assemble(plain(text.listing(g.pods)), "\n", plain(g.message, "dim"))
             again = i + 1 < len(groups) and (groups[i + 1].reason, groups[i + 1].remedy) == (
@@ -458,8 +448,8 @@ class _View:
             )
             if g.remedy and not again:
                 example.append_text(plain(f"\n→ {g.remedy}", "cyan"))
-            table.add_row(plain(f"{len(g.pods):,}"), plain(g.reason, "yellow"), example)
-        self._print(table)
+            rows.append((f"{len(g.pods):,}", plain(g.reason, "yellow"), example))
+        self._print(Rows(("PODS", "REASON", "FOR EXAMPLE"), rows))
 
     def _dim(self, said: str) -> None:
         if said:
@@ -510,7 +500,7 @@ class _View:
             )
             for r in self.report.risks
         )
-        self._print(Rows.of(("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST"), rows))
+        self._print(Rows(("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST"), rows))
 
     def rests_on(self) -> None:
         """Writes the assumptions, and what was missing."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.findings import plan_with_findings
-from rebalancer.report import build_report
+from rebalancer.report.building import build_report
 from rebalancer.report.output import to_builtins
 from tests.golden.cases import Case
 

@@ -18,7 +18,7 @@ from rebalancer.model.decode import Decoder
 from rebalancer.model.snapshot import Identity, Object, Snapshot, identity
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.report import build_report
+from rebalancer.report.building import build_report
 from rebalancer.report.output import to_builtins
 from rebalancer.runtime.live.assembly import LastPlan
 from tests.support.build import NOW

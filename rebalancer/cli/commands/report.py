@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rebalancer.planner import PlanOptions
     from rebalancer.planner.pace import Throttle
     from rebalancer.planner.plan import Plan
-    from rebalancer.report import Report
-    from rebalancer.report.document import DrillReport
+    from rebalancer.report.document import DrillReport, Report
     from rebalancer.runtime.commands.remembered import Remembered
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
@@ -132,7 +131,7 @@ def report(
     # Imported here, so that --help and --version do not load the engine.
     from rebalancer.cli.commands.explain import seconds_of
     from rebalancer.output_file import output_file as written
-    from rebalancer.report import render, write
+    from rebalancer.report.exports import render, write
     from rebalancer.report.words import Command, Showing
     from rebalancer.runtime.commands.explain import is_workload
 
@@ -199,7 +198,7 @@ def report_of(
     from rebalancer.findings import plan_with_findings
     from rebalancer.month import restart_findings
     from rebalancer.planner.pace import Throttle
-    from rebalancer.report import build_report
+    from rebalancer.report.building import build_report
     from rebalancer.report.document import in_namespaces
     from rebalancer.runtime.commands.reports import missing_room
     from rebalancer.runtime.commands.source import with_label_users
@@ -300,7 +299,7 @@ def _report_fleet(
 ) -> None:
     """One report of several clusters; exits with 1 if one of them could not be read."""
     from rebalancer.output_file import output_file as written
-    from rebalancer.report import render
+    from rebalancer.report.exports import render
     from rebalancer.runtime.commands.reports import fleet_report, sources_in, sources_of
 
     if source.snapshots or source.context or (contexts and folder is not None):

@@ -22,7 +22,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.month import Lived, Variant, play
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.report import Report
+from rebalancer.report.document import Report
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
 from rebalancer.report.simulated import MonthReport, build_month
 from rebalancer.report.text import listing

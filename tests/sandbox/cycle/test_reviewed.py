@@ -21,7 +21,8 @@ from tests.support.sandbox import ApiServer
 
 def reviewed(path: Path, run: Run, **changes: Any) -> Reviewed:
     """The report of a dry run, written to a file and read back."""
-    from rebalancer.report import build_report, render
+    from rebalancer.report.building import build_report
+    from rebalancer.report.exports import render
     from rebalancer.report.formats import Format
     from tests.support.build import decoded
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.report import build_report, render
+from rebalancer.report.building import build_report
+from rebalancer.report.exports import render
 from rebalancer.report.formats import Format
 from tests.support.clusters.hand_made import stuck
 

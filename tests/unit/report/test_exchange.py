@@ -14,8 +14,9 @@ import yaml
 from msgspec.structs import replace
 
 from rebalancer.policy.options import Method
-from rebalancer.report import build_report, render
+from rebalancer.report.building import build_report
 from rebalancer.report.document import Report
+from rebalancer.report.exports import render
 from rebalancer.report.fleet import to_schema
 from rebalancer.report.formats import Format
 from tests.support.clusters.hand_made import mended, stuck

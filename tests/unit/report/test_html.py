@@ -14,7 +14,9 @@ import yaml
 from msgspec.structs import replace
 
 from rebalancer.findings import plan_with_findings
-from rebalancer.report import Report, build_report, render
+from rebalancer.report.building import build_report
+from rebalancer.report.document import Report
+from rebalancer.report.exports import render
 from rebalancer.report.formats import Format
 from rebalancer.report.page import band, panels
 from tests.support.build import deployment, node, pdb, replica_set, snapshot

@@ -18,10 +18,11 @@ from rebalancer.manifests.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.report import Report, build_report, render
 from rebalancer.report import page as page_module
-from rebalancer.report.document import build_drill
+from rebalancer.report.building import build_report
+from rebalancer.report.document import Report, build_drill
 from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
+from rebalancer.report.exports import render
 from rebalancer.report.formats import Format
 from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import lines

@@ -16,9 +16,10 @@ from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan, Refusal
-from rebalancer.report import Report, build_report, render
 from rebalancer.report import text as words
-from rebalancer.report.exports import code, escape
+from rebalancer.report.building import build_report
+from rebalancer.report.document import Report
+from rebalancer.report.exports import code, escape, render
 from rebalancer.report.formats import Format, format_of
 from tests.support.build import nodes, snapshot, workload
 from tests.support.clusters.hand_made import at_rest, mended, move, result, shop, stuck

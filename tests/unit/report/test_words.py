@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.findings import plan_with_findings
-from rebalancer.report import build_report
+from rebalancer.report.building import build_report
 from rebalancer.report.document import Report
 from rebalancer.report.explained import pod_in_plan
 from rebalancer.report.exports import render
