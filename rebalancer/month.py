@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rebalancer.drill.lost import SILENT
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.model.node import Node, OwnerReference
+from rebalancer.model.node import ZONE, Node, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.selectors import canonical
@@ -37,7 +37,6 @@ from rebalancer.room.kinds import belongs_to_node
 # younger (kubernetes pkg/controller/controller_utils.go, ActivePodsWithRanks). StatefulSets keep their
 # replicas and are not rolled out: what their ordinals do nobody can change.
 
-ZONE = "topology.kubernetes.io/zone"
 _SURGE = 0.25
 """maxSurge and maxUnavailable of a rolling update, as Deployments have them by default."""
 _STEERED = ScaleInOptions(mode="all", excluded=())

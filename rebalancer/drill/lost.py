@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.findings.survey import REPLICATED
-from rebalancer.model.node import Taint, Toleration
+from rebalancer.model.node import HOSTNAME, Taint, Toleration
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
@@ -23,7 +23,6 @@ from rebalancer.spread.nodes import NodeTable
 
 # What fails: a node, or all nodes with one value of a label.
 
-HOSTNAME = "kubernetes.io/hostname"
 NODE = "node"
 """The key of a failure of one node, by its name."""
 SILENT = (

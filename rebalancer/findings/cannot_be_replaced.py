@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from rebalancer.engine.framework import Shut, shut_nodes, told, would_preempt
 from rebalancer.engine.plugins.node_resources import NodeResourcesFit
 from rebalancer.engine.plugins.node_unschedulable import CORDON, NodeUnschedulable
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologySpread
+from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.plugins.taint_toleration import TaintToleration
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings.survey import REPLICATED, FindingCode, Proposed, Subject, Survey, finding
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.snapshot import Snapshot, among

@@ -19,6 +19,7 @@ from rebalancer.findings.survey import (
     finding,
     yaml_of,
 )
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import canonical
@@ -147,8 +148,6 @@ def _signature(template: PodTemplate) -> frozenset[tuple[object, ...]]:
 
 
 # Requirements that cannot hold together: two constraints, or a constraint and an affinity.
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def check_together(subject: Subject, survey: Survey) -> Iterator[Finding | Proposed]:

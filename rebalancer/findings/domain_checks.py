@@ -8,6 +8,7 @@ import numpy as np
 
 from rebalancer.findings.cannot_be_replaced import leaving_out, one_more_like
 from rebalancer.findings.survey import FindingCode, Proposed, Subject, Survey, Written, added, entry, finding
+from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.planner.cluster.groups import Group
@@ -136,9 +137,6 @@ def _full(subject: Subject, survey: Survey, c: Written, group: Group, counts: In
 
 # Whether constraints do what people expect of them.
 
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
-
 
 def check_effect(subject: Subject, survey: Survey) -> Iterator[Finding]:
     """Findings of one workload."""
@@ -217,8 +215,7 @@ def _only_soft(subject: Subject) -> Iterator[Finding]:
 
 # Whether the nodes have the labels that constraints go by, and enough domains.
 
-REGION = "topology.kubernetes.io/region"
-_FORMER = {
+FORMER = {
     ZONE: "failure-domain.beta.kubernetes.io/zone",
     REGION: "failure-domain.beta.kubernetes.io/region",
 }
@@ -242,7 +239,7 @@ def check_nodes(survey: Survey) -> Iterator[Finding]:
     keys = {c.topology_key for s in survey.subjects for c in s.template.spread}
     for key in sorted(keys):
         yield from _spellings(survey, key)
-        if key in _FORMER:
+        if key in FORMER:
             yield from _former(survey, key)
     if HOSTNAME in keys:
         yield from _shared_hostnames(survey)
@@ -329,7 +326,7 @@ def _spellings(survey: Survey, key: str) -> Iterator[Finding]:
 
 
 def _former(survey: Survey, key: str) -> Iterator[Finding]:
-    former = _FORMER[key]
+    former = FORMER[key]
     for node in survey.table.nodes:
         old, new = node.labels.get(former), node.labels.get(key)
         if old is not None and new is not None and old != new:

@@ -33,7 +33,7 @@ from rebalancer.manifests.documents import (
     texts,
 )
 from rebalancer.model.decode import MALFORMED, Decoder
-from rebalancer.model.node import Node, ObjectMeta
+from rebalancer.model.node import HOSTNAME, ZONE, Node, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KINDS, KindRead, Object, Snapshot, build_snapshot, unclear
 
@@ -334,8 +334,6 @@ def field_error(error: Exception) -> str:
 _COUNTED = re.compile(r"[^=,\s]+=\d+(,[^=,\s]+=\d+)*")
 _MOST = 15_000
 _FORMS = "give a file with what `kubectl get nodes -o yaml` prints, or nodes by zone: a=3,b=3,c=3"
-ZONE = "topology.kubernetes.io/zone"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 class GivenNodes(Struct, frozen=True, eq=False):

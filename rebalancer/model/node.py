@@ -47,6 +47,8 @@ class ObjectMeta(Struct, frozen=True, rename="camel", eq=False):
         return next((o for o in self.owner_references if o.controller), None)
 
 
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+HOSTNAME = "kubernetes.io/hostname"
 NODEPOOL = "karpenter.sh/nodepool"
 """Label of every node that Karpenter manages."""
 IMPLICIT = "deviceclass.resource.kubernetes.io/"

@@ -23,8 +23,18 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
-from rebalancer.model.node import INITIALIZED, NODEPOOL, Node, NodePool, NodeSpec, NodeStatus, ObjectMeta
+from rebalancer.model.node import (
+    HOSTNAME,
+    INITIALIZED,
+    NODEPOOL,
+    REGION,
+    ZONE,
+    Node,
+    NodePool,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+)
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -37,7 +47,6 @@ from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.constraint import Constraint, beyond, lowest
 
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _ALIKE = ("kubernetes.io/os", "kubernetes.io/arch")
 _SIZES = {"cpu": 1_000_000, "memory": 1 << 42, "ephemeral-storage": 1 << 42, "pods": 1000}
 """What a node has of which its pool says nothing, in the scheduler's integers: no instance type is read."""

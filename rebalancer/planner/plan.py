@@ -9,8 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload

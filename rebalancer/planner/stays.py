@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
-from rebalancer.model.node import NodePool
+from rebalancer.model.node import HOSTNAME, NodePool
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike

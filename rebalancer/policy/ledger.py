@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
@@ -599,7 +599,6 @@ def _circuit(one: Circuit, other: Circuit) -> Circuit:
 # If everything that a move depends on is as it was when the move did not help, it will not help this time.
 
 _LENGTH = 16
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Fingerprints:
@@ -635,7 +634,7 @@ class Fingerprints:
             if all(k in n.labels for k in keys) and (template is None or _admits(template, n))
         }
         # Each node is a domain of its own: what of them matters are those that the move rested on.
-        domains = {k: sorted({n.labels[k] for n in there.values()}) for k in keys if k != _HOSTNAME}
+        domains = {k: sorted({n.labels[k] for n in there.values()}) for k in keys if k != HOSTNAME}
         return msgspec.json.encode((template, domains), order="sorted"), keys, there
 
 

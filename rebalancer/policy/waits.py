@@ -22,7 +22,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import Node, Taint, TaintEffect, Toleration
+from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening, selects
@@ -455,7 +455,6 @@ def why(pair: Pair, undone: Undone, now: float, *, waited: bool = False) -> Reas
 # Their pods count for every spread and budget, although nobody uses them, and all is otherwise once the
 # domain is open again. What was never open to a pod, such as a pool of its own taint, is not out to it.
 
-ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _FEWEST = 2
 """Nodes of a domain that can be out: a single node that is shut is a node."""
 ANY_POD = PodTemplate(namespace="", labels={}, requests={})

@@ -20,6 +20,7 @@ from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores, preempt, summary
 from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.node import HOSTNAME, ZONE
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
@@ -31,7 +32,6 @@ from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import Rows
 from rebalancer.report.text import (
-    HOSTNAME,
     WHOLE,
     Names,
     clean,
@@ -307,7 +307,7 @@ class _Explained:
             *self._state.constraints(self._template, False),
         )
         keys = (c.topology_key for c in constraints)
-        return tuple(dict.fromkeys(keys)) or ("topology.kubernetes.io/zone",)
+        return tuple(dict.fromkeys(keys)) or (ZONE,)
 
     def _refusals(self, diagnosis: Diagnosis, row: int) -> Iterator[Rejection]:
         first = diagnosis.prefilter or diagnosis.nodes[row]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from rebalancer.model.node import HOSTNAME, ZONE
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot, among
 from rebalancer.planner.plan import ConstraintResult, Plan
@@ -73,9 +74,6 @@ def _name(pod: Pod, owners: Owners) -> str:
 # hostnames. The key with the largest avoidable loss is shown. The best possible share is that of an even
 # placement over the domains that its pods may use.
 
-ZONE = "topology.kubernetes.io/zone"
-_HOSTNAME = "kubernetes.io/hostname"
-
 
 class Risk(Struct, frozen=True, rename="camel"):
     """One workload.
@@ -123,9 +121,7 @@ def _of(w: WorkloadPods, table: NodeTable) -> Risk | None:
 
 
 def _keys(template: PodTemplate) -> Iterator[str]:
-    yield from dict.fromkeys(
-        (ZONE, *(c.topology_key for c in template.spread if c.topology_key != _HOSTNAME))
-    )
+    yield from dict.fromkeys((ZONE, *(c.topology_key for c in template.spread if c.topology_key != HOSTNAME)))
 
 
 def _over(

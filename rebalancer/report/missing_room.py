@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import ROOM
 from rebalancer.report.formats import quantities
 from rebalancer.report.text import listing, plural, short_key
@@ -130,7 +131,6 @@ API_VERSION = "autoscaling.x-k8s.io/v1beta1"
 STRATEGY = "buffer.x-k8s.io/active-capacity"
 _MANAGED = {"app.kubernetes.io/managed-by": "rebalancer"}
 _IMAGE = "registry.k8s.io/pause:3.10"
-_HOSTNAME = "kubernetes.io/hostname"
 _POD_SECURITY: Json = {"runAsNonRoot": True, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}}
 _SECURITY: Json = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 """What a namespace that enforces `restricted` asks for."""
@@ -185,7 +185,7 @@ def _template(labels: Mapping[str, str], new: NewNodes) -> Json:
     if new.taints:
         spec["tolerations"] = [_toleration(str(t)) for t in new.taints]
     if new.number + new.already > 1:
-        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {ROOM: labels[ROOM]}}}
+        term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {ROOM: labels[ROOM]}}}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 

@@ -11,6 +11,7 @@ from typing import IO
 from msgspec import Struct
 
 from rebalancer import __version__
+from rebalancer.model.node import HOSTNAME
 from rebalancer.month import Lived, Variant
 from rebalancer.outcome import CycleReport, Outcome
 from rebalancer.report import text
@@ -111,7 +112,7 @@ SHAPES |= (
 def to_table(s: SimulationReport, stream: IO[str] | None = None) -> str:
     """As plain text: the moments side by side, the cycles, and every constraint that was violated
     meanwhile."""
-    known = {text.HOSTNAME: {m.outcome.move.pod.node_name for m in s.moves}}
+    known = {HOSTNAME: {m.outcome.move.pod.node_name for m in s.moves}}
     for c in s.constraints:
         known.setdefault(c.topology_key, set()).update(*(getattr(c, m) for m in ("before", "after")))
     short = text.short_names(known)

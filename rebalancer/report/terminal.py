@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rebalancer.drill.lost import NODE, Honored, WorkloadLoss
+from rebalancer.model.node import HOSTNAME
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import (
@@ -194,7 +195,7 @@ def section(report: DrillReport) -> Iterator[str | Rows]:
 
 
 def _names(report: DrillReport) -> Names:
-    return text.short_names({text.HOSTNAME: {f.value for f in report.failures if f.key == NODE}})
+    return text.short_names({HOSTNAME: {f.value for f in report.failures if f.key == NODE}})
 
 
 def _worst(report: DrillReport, short: Names) -> Rows:

@@ -8,17 +8,15 @@ from itertools import takewhile
 
 from msgspec import Struct
 
+from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.reason import Finding
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
 from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
 from rebalancer.report.formats import rfc3339
 
-_SHORT_KEYS = {
-    "topology.kubernetes.io/zone": "zone",
-    "topology.kubernetes.io/region": "region",
-    "kubernetes.io/hostname": "hostname",
-}
+_SHORT_KEYS = {ZONE: "zone", REGION: "region", HOSTNAME: "hostname"}
+_FULL_KEYS = {short: key for key, short in _SHORT_KEYS.items()}
 _FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
 HIDDEN = re.compile(f"[{_FORMATTING}]")
 """Characters that JSON allows, but that change what a terminal or a reader shows."""
@@ -56,6 +54,12 @@ def short_key(key: str) -> str:
     return _SHORT_KEYS.get(key, key)
 
 
+def full_key(key: str) -> str:
+    """The key in full: "zone" and the like stand for the well-known ones. "zone=b" keeps its value."""
+    name, equals, value = key.partition("=")
+    return f"{_FULL_KEYS.get(name, name)}{equals}{value}"
+
+
 class Names(Struct, frozen=True):
     """Names of nodes and domains without what all of their kind share. `shared`: what they begin and end
     with, by topology key; that of nodes is under the hostname's. `said`: the same in words. `nodes`: the
@@ -89,7 +93,6 @@ class Names(Struct, frozen=True):
 
 
 WHOLE = Names({})
-HOSTNAME = "kubernetes.io/hostname"
 _LONG_NODE, _LONG_DOMAIN = 20, 8
 """Names of nodes, and of other domains, of up to this many characters are short enough."""
 

@@ -17,9 +17,12 @@ from msgspec.structs import replace
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import (
     CANDIDATE_TAINT,
+    HOSTNAME,
     LEAVING_TAINTS,
+    REGION,
     STARTING_PREFIXES,
     STARTING_TAINTS,
+    ZONE,
     Node,
     NodeSpec,
 )
@@ -36,7 +39,6 @@ from rebalancer.spread.constraint import Constraint
 
 # A snapshot with more nodes, or with larger ones.
 
-HOSTNAME = "kubernetes.io/hostname"
 _PASSING = LEAVING_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
 _BY_KUBERNETES = "node.kubernetes.io/"
 
@@ -108,7 +110,6 @@ def _of_the_node(snapshot: Snapshot, names: Iterable[str]) -> Mapping[str, list[
     return found
 
 
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _SHAPES = 12
 _KINDS = 96
 _NEW_DOMAINS = 3

@@ -10,6 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.model.node import HOSTNAME, ZONE
 from rebalancer.sandbox.controllers.deployment import Deployments, ReplicaSets
 from rebalancer.sandbox.controllers.infrastructure import Disruption, Nodes, Volumes
 from rebalancer.sandbox.controllers.kubelet import HASH, Kubelet, ReadyAfter, hash_of
@@ -22,7 +23,6 @@ from rebalancer.sandbox.resources import NODES, PODS, ApiError
 from rebalancer.sandbox.server import ApiServer
 
 _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Cluster:
@@ -192,8 +192,8 @@ class Cluster:
             node = copied(model)
             kept = node["metadata"].get("labels") or {}
             node["metadata"] = {"name": name, "labels": {**kept, **labels}}
-            if _HOSTNAME in kept:
-                node["metadata"]["labels"][_HOSTNAME] = name
+            if HOSTNAME in kept:
+                node["metadata"]["labels"][HOSTNAME] = name
             node.setdefault("spec", {}).pop("unschedulable", None)
             if condition(node, "Ready") is not None:
                 set_condition(node, {"type": "Ready", "status": "True"}, self.store.now())
@@ -212,8 +212,6 @@ class Cluster:
 # model servers for which zone c has no room. A service whose budget allows no disruption is mended only
 # where pods may be replaced first.
 
-ZONE = "topology.kubernetes.io/zone"
-HOSTNAME = "kubernetes.io/hostname"
 ZONES = ("a", "b", "c")
 _SINCE = "2026-01-01T00:00:00Z"
 _GENERAL, _GPU = "general", "gpu"

@@ -33,7 +33,12 @@ _MOST_NAMESPACES = 200
 
 
 class State:
-    """What is known of the last plan, the last cycle and the process."""
+    """What is known of the last plan, the last cycle and the process.
+
+    Asked at each scrape: `cache_ages`, seconds by kind; `excess_now`, by namespace in scope, None where it is
+    not known; `throttle`, what holds evictions back beside the plan; `notices`, messages by receiver and
+    result.
+    """
 
     def __init__(self, constraint_series: int = 0) -> None:
         self.plan: Plan | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.errors import UserError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostResult, CycleReport, End, Eviction, Fate, Observer, Outcome, SteeringReport
+from rebalancer.output_file import output_file
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.telemetry.gauges import State, register
 
@@ -283,17 +284,11 @@ def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, st
 
 
 def write_textfile(registry: CollectorRegistry, path: Path) -> None:
-    """Replaces the file atomically, so that no reader sees half of it. A failure is logged."""
+    """Replaces the file in one step, so that no reader sees half of it. A failure is logged."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(exposition(registry)[0])
-            # mkstemp gives 0600; the node exporter runs as another user.
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        log.warning("metrics are not written: %s: %s", path, (e.strerror or str(e)).lower())
+        with output_file(str(path), compress=False) as out:
+            # The node exporter runs as another user.
+            os.fchmod(out.fileno(), 0o644)
+            out.write(exposition(registry)[0])
+    except UserError as e:
+        log.warning("metrics are not written: %s", e)

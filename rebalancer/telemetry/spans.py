@@ -41,23 +41,23 @@ _NS = 1_000_000_000
 class CycleSpans(Observer):
     """Makes spans of what one cycle's thread tells. The last span is current, so that logs refer to it."""
 
-    _cycle: Span | None
-    _waves: dict[int, Span]
-    _move: Span | None
-    _reading: int | None
-    _read: tuple[int, int] | None
-    _snapshot: Snapshot | None
-    _plan: Plan | None
-    _budgets: Budgets | None
-    _flights: dict[str, tuple[Span, int]]
-    _moving: str
-    _began: int
-
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._token: Token[Context] | None = None
         self._thread = 0
         self._reset()
+
+    def _reset(self) -> None:
+        self._cycle: Span | None = None
+        self._waves: dict[int, Span] = {}
+        self._move: Span | None = None
+        self._moving, self._began = "", 0
+        self._reading: int | None = None
+        self._read: tuple[int, int] | None = None
+        self._snapshot: Snapshot | None = None
+        self._plan: Plan | None = None
+        self._budgets: Budgets | None = None
+        self._flights: dict[str, tuple[Span, int]] = {}
 
     def on_cycle(self, number: int) -> None:
         self.abandon()
@@ -277,19 +277,6 @@ class CycleSpans(Observer):
         token, thread = self._token, self._thread
         self._reset()
         self._token, self._thread = token, thread
-
-    def _reset(self) -> None:
-        self._cycle = None
-        self._waves = {}
-        self._move = None
-        self._moving = ""
-        self._began = 0
-        self._reading = None
-        self._read = None
-        self._snapshot = None
-        self._plan = None
-        self._budgets = None
-        self._flights = {}
 
     def _enter(self, span: Span | None) -> None:
         """Makes the span the thread's current one."""

@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import gethostname
@@ -41,7 +41,6 @@ from prometheus_client.samples import Sample
 
 from rebalancer import __version__
 from rebalancer.outcome import Observer
-from rebalancer.planner.pace import Throttle
 from rebalancer.telemetry.metrics import CycleMetrics, exposition, write_textfile
 from rebalancer.telemetry.span_attributes import SCHEMA_URL
 from rebalancer.telemetry.spans import CycleSpans, ShareSampler
@@ -412,23 +411,6 @@ class Telemetry:
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """What /metrics answers to a request with this Accept header: a body, and its content type."""
         return exposition(self.registry, accept)
-
-    def watch_caches(self, ages: Callable[[], Mapping[str, float]]) -> None:
-        """Sets where the ages of watch caches come from: seconds by kind, asked at each scrape."""
-        self.metrics.state.cache_ages = ages
-
-    def watch_excess(self, excess: Callable[[], Mapping[str, int] | None]) -> None:
-        """Sets where the excess of this moment comes from: by namespace in scope, asked at each scrape; None
-        where it is not known."""
-        self.metrics.state.excess_now = excess
-
-    def watch_throttle(self, throttle: Callable[[], Throttle]) -> None:
-        """Sets where it comes from what holds evictions back beside the plan, asked at each scrape."""
-        self.metrics.state.throttle = throttle
-
-    def watch_notices(self, results: Callable[[], Mapping[tuple[str, str], int]]) -> None:
-        """Sets where the counts of messages come from: by receiver and result, asked at each scrape."""
-        self.metrics.state.notices = results
 
     def dropped(self) -> dict[str, int]:
         """Spans lost so far, by reason."""

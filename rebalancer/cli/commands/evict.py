@@ -146,7 +146,7 @@ def once(
                 settings, connection, places, clock, newest=newest, attended=execute, wait=wait
             ) as around,
         ):
-            telemetry.watch_notices(told.mailboxes.results)
+            telemetry.metrics.state.notices = told.mailboxes.results
             report = run_once(
                 connection,
                 live,
@@ -294,13 +294,13 @@ def run(
         telemetry_for(telemetry_options(settings, context=connection.context)) as telemetry,
         notifying(settings, context=connection.context) as told,
     ):
-        telemetry.watch_notices(told.mailboxes.results)
+        telemetry.metrics.state.notices = told.mailboxes.results
         observer = Observers([*telemetry.observers, LogObserver(), told.observer])
 
         def follow_service(service: Service) -> None:
-            telemetry.watch_caches(service.cache_ages)
-            telemetry.watch_excess(service.excess)
-            telemetry.watch_throttle(service.throttle)
+            state = telemetry.metrics.state
+            state.cache_ages, state.excess_now = service.cache_ages, service.excess
+            state.throttle = service.throttle
 
         def follow(changed: Settings) -> None:
             logs.change(changed.telemetry.log_level, changed.telemetry.log_format)
@@ -535,11 +535,12 @@ def _answer(
 
 def _domain(text: str) -> str:
     """The domain with its whole key."""
+    from rebalancer.report.text import full_key
+
     key, _, value = text.partition("=")
     if text and not (key and value and not set(text) & set(" \t\n")):
         raise typer.BadParameter("it is KEY=VALUE, such as zone=eu-1c", param_hint="--domain")
-    whole = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
-    return f"{whole.get(key, key)}={value}" if text else ""
+    return full_key(text) if text else ""
 
 
 def _named(places: Sequence[Place]) -> str:

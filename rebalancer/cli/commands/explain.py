@@ -12,6 +12,7 @@ import typer
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode, progress
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+from rebalancer.model.node import HOSTNAME
 
 if TYPE_CHECKING:
     from rebalancer.runtime.commands.remembered import HistoryLine
@@ -216,7 +217,7 @@ def history(
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.patches import EventNote, read_events
     from rebalancer.policy.ledger import Ledger
-    from rebalancer.report.text import HOSTNAME, clean, short_names
+    from rebalancer.report.text import clean, short_names
     from rebalancer.runtime.commands.remembered import history_of
     from rebalancer.runtime.live.places import places_of
 

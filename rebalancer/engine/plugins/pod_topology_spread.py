@@ -8,12 +8,12 @@ import numpy as np
 
 from rebalancer.engine.plugins.plugin import MAX_SCORE, UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
 from rebalancer.spread.constraint import Constraint, DomainCounts, minimum
 from rebalancer.spread.tally import SpreadMeasure
 
-HOSTNAME = "kubernetes.io/hostname"
 NOT_MATCHED = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = NOT_MATCHED + " (missing required label)"
 

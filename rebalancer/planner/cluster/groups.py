@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import canonical
 from rebalancer.spread import constraint as skew

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
+from rebalancer.model.node import HOSTNAME
 from rebalancer.planner.bounds import Effort, Remaining
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import can_conflict, keep_apart

@@ -22,14 +22,15 @@ from msgspec.structs import replace
 
 from rebalancer.findings import cannot_be_replaced as replacing
 from rebalancer.findings import findings, order
+from rebalancer.findings.domain_checks import FORMER
 from rebalancer.findings.remedies import Replays
 from rebalancer.findings.survey import REPLICATED, Subject, Survey, subjects, yaml_of
 from rebalancer.kube.resources import problems
 from rebalancer.manifests.documents import Text, is_read, manifests_in, texts
 from rebalancer.manifests.located import Located, Unreadable, located, validate
-from rebalancer.manifests.reading import HOSTNAME, ZONE, GivenNodes, field_error, given_nodes
+from rebalancer.manifests.reading import GivenNodes, field_error, given_nodes
 from rebalancer.model.decode import Decoder
-from rebalancer.model.node import Node, OwnerReference
+from rebalancer.model.node import HOSTNAME, REGION, ZONE, Node, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
@@ -40,15 +41,15 @@ from rebalancer.planner.objective import for_advice
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.linted import Diagnostic, Linted
-from rebalancer.report.text import plural
+from rebalancer.report.text import full_key, plural
 from rebalancer.yaml import read_yaml
 
 # What only `lint` looks for: it has no nodes to compare with, and reads what people write.
 
 _KEYS = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "kubernetes.io/hostname",
+    ZONE,
+    REGION,
+    HOSTNAME,
     "node.kubernetes.io/instance-type",
     "karpenter.sh/capacity-type",
     "karpenter.sh/nodepool",
@@ -56,11 +57,7 @@ _KEYS = (
     "cloud.google.com/gke-nodepool",
     "kubernetes.azure.com/agentpool",
 )
-_SHORT = {"zone": _KEYS[0], "region": _KEYS[1], "hostname": _KEYS[2]}
-_FORMER = {
-    "failure-domain.beta.kubernetes.io/zone": _KEYS[0],
-    "failure-domain.beta.kubernetes.io/region": _KEYS[1],
-}
+_FORMER = {former: key for key, former in FORMER.items()}
 _CLOSE = 0.85
 
 
@@ -96,8 +93,8 @@ def _meant(key: str) -> str:
     """The well-known key that a key resembles, "" if it is one or resembles none."""
     if key in _KEYS:
         return ""
-    if key in _SHORT or key in _FORMER:
-        return _SHORT.get(key) or _FORMER[key]
+    if (known := _FORMER.get(key) or full_key(key)) != key:
+        return known
     found = get_close_matches(key, _KEYS, 1, _CLOSE)
     return found[0] if found else ""
 
@@ -105,7 +102,7 @@ def _meant(key: str) -> str:
 def _no_spread(s: Subject) -> Finding:
     constraint = {
         "maxSkew": 1,
-        "topologyKey": _KEYS[0],
+        "topologyKey": ZONE,
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": s.own_labels},
     }

@@ -25,9 +25,9 @@ from rebalancer.planner.plan import Plan
 from rebalancer.report.document import Report
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
 from rebalancer.report.simulated import MonthReport, build_month
-from rebalancer.report.text import listing
+from rebalancer.report.text import full_key, listing
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
-from rebalancer.runtime.commands.source import Source, full_key
+from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.clock import check_readable
 
 _BEGINS = 200

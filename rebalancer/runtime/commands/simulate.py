@@ -40,9 +40,8 @@ from rebalancer.report.simulated import (
     SimulationReport,
     State,
 )
-from rebalancer.report.text import plural
+from rebalancer.report.text import full_key, plural
 from rebalancer.runtime.commands.remembered import HistoryLine, history_of
-from rebalancer.runtime.commands.source import full_key
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon

@@ -238,18 +238,3 @@ def _files(source: Source) -> Captured:
     piped = sys.stdin.buffer.read() if "-" in source.snapshots else b""
     snapshot = read_snapshot(source.snapshots, now=source.now, stdin=io.BytesIO(piped))
     return Captured(snapshot, lambda: read_objects(source.snapshots, io.BytesIO(piped)))
-
-
-# Short names of topology keys, as people type them.
-
-_FULL = {
-    "zone": "topology.kubernetes.io/zone",
-    "region": "topology.kubernetes.io/region",
-    "hostname": "kubernetes.io/hostname",
-}
-
-
-def full_key(key: str) -> str:
-    """The key in full: "zone" and the like stand for the well-known ones. "zone=b" keeps its value."""
-    name, equals, value = key.partition("=")
-    return f"{_FULL.get(name, name)}{equals}{value}"

@@ -29,6 +29,7 @@ from rebalancer.kube.config_maps import Place, ask_config_map, edit_annotations,
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
 from rebalancer.kube.resources import Resource
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
@@ -36,7 +37,7 @@ from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import ApprovalRules, Approved, Method
 from rebalancer.report.formats import rfc3339
-from rebalancer.report.text import HOSTNAME, clean, plural, said_move, short_names
+from rebalancer.report.text import clean, plural, said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock, domains_reached
 
 PLAN = "rebalancer-plan"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer.engine.plugins.volume_binding import NO_PROVISIONER
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED, WAIT
-from rebalancer.model.node import Taint, Toleration
+from rebalancer.model.node import ZONE, Taint, Toleration
 from rebalancer.model.quantity import units
 from rebalancer.sandbox.controllers import kubelet
 from rebalancer.sandbox.controllers.kubelet import NODE_NOT_READY
@@ -266,7 +266,6 @@ CLAIMS = resolve("PersistentVolumeClaim")
 VOLUMES = resolve("PersistentVolume")
 CLASSES = resolve("StorageClass")
 CSI_NODES = resolve("CSINode")
-_ZONE = "topology.kubernetes.io/zone"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -391,7 +390,7 @@ def _provisioned(store: Store, claim: Object, kind: Object, node: Object | None)
         "csi": {"driver": kind["provisioner"], "volumeHandle": name},
     }
     labels = (node or {}).get("metadata", {}).get("labels") or {}
-    keys = _topology(store, kind["provisioner"], node) or [_ZONE]
+    keys = _topology(store, kind["provisioner"], node) or [ZONE]
     expressions = [{"key": k, "operator": "In", "values": [labels[k]]} for k in keys if k in labels]
     if expressions:
         made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}

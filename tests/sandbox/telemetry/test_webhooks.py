@@ -218,7 +218,7 @@ def test_receivers_change_while_it_runs(tmp_path: Path) -> None:
 def test_messages_are_counted_by_receiver(tmp_path: Path) -> None:
     with hook() as h, telemetry_for(TelemetryOptions()) as telemetry:
         boxes = Mailboxes((Receiver("slack", str(h.file(tmp_path))),))
-        telemetry.watch_notices(boxes.results)
+        telemetry.metrics.state.notices = boxes.results
         boxes.put("slack", b"{}")
         boxes.close(30)
         found = samples(telemetry)

@@ -15,7 +15,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.outcome import CycleReport, Observers
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.daemon.service import Reloader, serve
+from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.runtime.live.configured import LiveOptions, telemetry_options
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
 from rebalancer.sandbox.cluster import after_outage
@@ -114,6 +114,9 @@ def eventful(folder: Path) -> Iterator[Life]:
         connection = Connection(life.options)
         observer = Observers(telemetry.observers)
 
+        def follow(service: Service) -> None:
+            telemetry.metrics.state.cache_ages = service.cache_ages
+
         def run() -> None:
             serve(
                 connection,
@@ -122,7 +125,7 @@ def eventful(folder: Path) -> Iterator[Life]:
                 observers=[observer],
                 metrics=telemetry.exposition,
                 cycle=life.cycles.append,
-                begun=lambda service: telemetry.watch_caches(service.cache_ages),
+                begun=follow,
             )
 
         thread = threading.Thread(target=run)

@@ -58,5 +58,5 @@ def after_a_cycle(options: TelemetryOptions | None = None) -> Iterator[Telemetry
             namespace="default", pod="web-1", node="a-0", result=Result.AGREES, certain=True
         )
         telemetry.metrics.on_comparison(compared)
-        telemetry.watch_caches(lambda: {"Pod": 1.5, "Node": 2.0})
+        telemetry.metrics.state.cache_ages = lambda: {"Pod": 1.5, "Node": 2.0}
         yield telemetry
