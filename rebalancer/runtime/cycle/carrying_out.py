@@ -30,7 +30,6 @@ from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
 from rebalancer.runtime.cycle.replacements import (
     Flight,
     Replacements,
-    SettleLimits,
     SlowStart,
     controller_of,
 )
@@ -229,7 +228,7 @@ class CarryingOut:
         self._leaves = domains_left(snapshot, plan)
         self._releases = None
         if parts.releases is not None:
-            self._releases = releases_of(parts, parts.releases, memory, self._replacements.limits)
+            self._releases = releases_of(parts, parts.releases, memory, self._replacements)
         self._evicting = Evicting(
             look=self._look,
             evictor=parts.evictor,
@@ -423,9 +422,10 @@ class CarryingOut:
                 break
 
 
-def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, limits: SettleLimits) -> Releases:
+def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, replacements: Replacements) -> Releases:
     """For one plan, or for what an earlier process left."""
-    return Releases(needs, memory, parts.evictor, parts.clock, parts.pace, parts.observer, limits)
+    p = parts
+    return Releases(needs, memory, p.evictor, p.clock, p.pace, p.observer, replacements)
 
 
 def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[Outcome]:
@@ -435,8 +435,8 @@ def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[O
     """
     if parts.releases is None or parts.dry:
         return []
-    limits = parts.replacements(snapshot).limits
-    releases, every = releases_of(parts, parts.releases, memory, limits), list[Outcome]()
+    replacements = parts.replacements(snapshot)
+    releases, every = releases_of(parts, parts.releases, memory, replacements), list[Outcome]()
     releases.take_up_marked(snapshot, lambda plan: parts.look(snapshot, plan))
     while releases.any:
         ended = releases.advance()
@@ -446,5 +446,5 @@ def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[O
             parts.observer.on_outcome(outcome)
         memory.save()
         if releases.any:
-            (parts.clock.linger if parts.clock.stopping() else parts.clock.wait)(limits.poll)
+            (parts.clock.linger if parts.clock.stopping() else parts.clock.wait)(replacements.limits.poll)
     return every

@@ -143,9 +143,11 @@ class FreshLook:
         """The nodes that the replacement may go to, as the look found them."""
         return move.destinations
 
-    def asked_for(self, pod: Pod, label: str) -> Reason | None:  # noqa: ARG002
-        """Who has come to ask for the label that the pod was released by, as it is watched. `pod`: as if it
-        had it still. Raises KubeError."""
+    def why_back(self, move: Move, pod: Pod, label: str, *, pending: bool) -> Reason | None:  # noqa: ARG002
+        """Why a released pod gets the label back while its replacement is not Ready, as it is watched.
+
+        `pod`: as if it had it still; `pending`: the replacement waits for a node. Raises KubeError.
+        """
         return None
 
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002

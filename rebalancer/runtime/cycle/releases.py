@@ -56,7 +56,7 @@ from rebalancer.policy.release import (
 from rebalancer.runtime.cycle.clock import Clock, Pace
 from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.cycle.replacements import Replacements
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class _Open:
         self.missed = False
         """Whether as many pods as the owner wants are only Ready with it."""
         self.minded, self.asked = False, float("-inf")
-        """Whether somebody else has come to ask for its label, and when that was looked at."""
+        """Whether others mind by now that it is released, and when that was looked at."""
         self.seconds = 0.0
         """Since the release, as of the last look."""
         self.said = ""
@@ -166,10 +166,10 @@ class Releases:
         clock: Clock,
         pace: Pace,
         observer: Observer,
-        limits: SettleLimits,
+        replacements: Replacements,
     ) -> None:
         self._parts, self._memory, self._evictor = parts, memory, evictor
-        self._clock, self._pace, self._observer, self._limits = clock, pace, observer, limits
+        self._clock, self._pace, self._observer, self._replacements = clock, pace, observer, replacements
         self._open: dict[str, _Open] = {}
         self._stop_at: float | None = None
         self._asked = self._users_at = float("-inf")
@@ -382,7 +382,7 @@ class Releases:
             return self._ended(o, Fate.UNDONE, "it was not released: the request came to nothing")
         o.seen_mark = True
         if there is not None and o.missed and now >= o.asked + _AGAIN:
-            o.minded, o.asked = self._minded(o, there, glance.mark), now
+            o.minded, o.asked = self._minded(o, there, glance.mark, watch), now
             glance, _ = self._seen(o, watch)
         next_ = step(glance)
         idle = next_.do is Do.WAIT and not glance.ending
@@ -411,15 +411,18 @@ class Releases:
             refused = isinstance(e, StatusError) and e.code < 500
             return self._leave(o, e.message) if refused or o.failed >= _TRIES else None
 
-    def _minded(self, o: _Open, pod: Pod, mark: Mark | None) -> bool:
-        """Whether a Service, say, has come to ask for the label: it sends nothing to the pod without it."""
+    def _minded(self, o: _Open, pod: Pod, mark: Mark | None, watch: Reads) -> bool:
+        """Whether somebody minds by now: a Service, say, that has come to ask for the label sends nothing to
+        the pod without it."""
         if mark is None:
             return False
         if (now := self._clock.monotonic()) >= self._users_at:
             self._users_at, o.look.label_users = now + _USERS, self._parts.label_users()
         template = replace(pod.template, labels=pod.template.labels | {mark.label: mark.value})
         owner = OwnerReference(_MINE, o.replica_set, mark.replica_set, "apps/v1")
-        no = o.look.asked_for(replace(pod, template=template, owner=owner), mark.label)
+        was = replace(pod, template=template, owner=owner)
+        pending = any(not p.node_name for p in self._own(o, watch))
+        no = o.look.why_back(o.move, was, mark.label, pending=pending)
         if no is not None:
             self._say(o, Step(do=Do.WAIT, why=no.message))
         return no is not None
@@ -586,7 +589,7 @@ class Releases:
             selects=owner is None or mark is None or _selects(owner, pod, mark),
             moved_on=_moved_on(o.move, owner, top),
             own=tuple(self._as_own(o, p, p.uid in ready, mark) for p in own),
-            settled=arrived and enough >= self._limits.serving,
+            settled=arrived and enough >= self._replacements.limits.serving,
             failed=_failed(o.landed),
             late=seconds > self._patience(o.move),
             seconds=seconds,
@@ -646,7 +649,8 @@ class Releases:
         return passed if passed > -_AHEAD else float("inf")
 
     def _patience(self, move: Move) -> float:
-        return self._limits.ready + move.owner.min_ready_seconds + self._limits.serving
+        limits = self._replacements.limits
+        return limits.ready + move.owner.min_ready_seconds + limits.serving
 
     def _late(self, o: _Open) -> bool:
         return o.seconds > self._patience(o.move)

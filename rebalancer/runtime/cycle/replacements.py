@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -183,6 +184,10 @@ class SettleLimits(Struct, frozen=True, kw_only=True):
     serving: float = 5.0
     poll: float = 1.0
 
+    def stricter(self, other: SettleLimits) -> SettleLimits:
+        """These, with the shorter times for a replacement: one that is late ends the evictions."""
+        return replace(self, ready=min(self.ready, other.ready), pending=min(self.pending, other.pending))
+
 
 _DEFAULTS = SettleLimits()
 MIGRATION = 1200.0
@@ -196,6 +201,7 @@ class Replacements:
 
     `watched`: None in dry runs, where nothing is followed. `until`: when the cycle's time is over (of the
     monotonic clock), from which on victims that take their time to end are not waited for; None: never.
+    `newest`: the limits of this moment.
 
     `unplaced`: uids of the victims whose replacements were on no node yet at the last look.
     """
@@ -207,11 +213,12 @@ class Replacements:
         clock: Clock,
         limits: SettleLimits = _DEFAULTS,
         until: float | None = None,
+        newest: Callable[[], Iterable[SettleLimits]] = tuple,
     ) -> None:
         self._source = watched
         self._snapshot = snapshot
         self._clock = clock
-        self.limits = limits
+        self._limits, self._newest = limits, newest
         self._until = until
         # By the controller's uid: pods that cannot be the replacement of any that is on its way.
         self._old: dict[str, set[str]] = {}
@@ -223,6 +230,11 @@ class Replacements:
         self._gates: dict[str, tuple[str, ...]] = {}
         self._checked: set[str] = set()
         self.unplaced: frozenset[str] = frozenset()
+
+    @property
+    def limits(self) -> SettleLimits:
+        """Those of the cycle and of this moment."""
+        return reduce(SettleLimits.stricter, self._newest(), self._limits)
 
     @property
     def _watched(self) -> WatchCache:

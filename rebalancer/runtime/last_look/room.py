@@ -182,10 +182,16 @@ class Room:
             landing = simulation.landing(pod, move.replacement, after_gone=False, release=move.release)
             if landing.anywhere.any():
                 return changed(f"since the plan, a node that is there would take {pod.key}'s replacement")
-        if preempted := could_preempt(simulation, move.replacement):
-            return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
+        if (reason := self.preempts(move)) is not None:
+            return reason
         self._with_new.catch_up()
         return self._why_not(move, self._with_new)
+
+    def preempts(self, move: Move) -> Reason | None:
+        """Whom the replacement could preempt while it waits, as of the last question."""
+        if preempted := could_preempt(self._cluster.simulation, move.replacement):
+            return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
+        return None
 
     def _why_not(self, move: Move, cluster: ClusterNow) -> Reason | None:
         simulation = cluster.simulation

@@ -409,7 +409,9 @@ def live_parts(
         snapshot=checked,
         plan=planner,
         look=look,
-        replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
+        replacements=lambda snapshot: Replacements(
+            cache, snapshot, clock, options.settle, until, lambda: [o.settle for o in checks.in_force()]
+        ),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),
         clock=clock,

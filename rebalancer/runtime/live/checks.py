@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.watch.cache import WatchCache
@@ -22,7 +23,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.constraints import policy_for
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Move, Plan, PlanOptions
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
@@ -110,9 +111,11 @@ class PlanChecks(FreshLook):
     def destinations(self, move: Move) -> tuple[str, ...]:
         return self.look.destinations(move)
 
-    def asked_for(self, pod: Pod, label: str) -> Reason | None:
-        policy = replace(self.cycle.options.planning.policy, label_users=self.label_users)
-        return Evictable(self.look.room.kin(pod, self.look.now()), policy).replace_first.asked_for(pod, label)
+    def why_back(self, move: Move, pod: Pod, label: str, *, pending: bool) -> Reason | None:
+        room, policy = self.look.room, self.cycle.options.planning.policy
+        judged = Evictable(room.kin(pod, self.look.now()), replace(policy, label_users=self.label_users))
+        reason = judged.replace_first.asked_for(pod, label)
+        return room.preempts(move) if reason is None and pending and move.awaits else reason
 
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
         return self.look.room.may_overlap(move, others, unplaced)
@@ -238,10 +241,17 @@ def _planner(a: AskedOfMove) -> Reason | None:
         if now.certainty == "certain" != began.certainty and not move.certain:
             say = f"where {move.pod.key}'s replacement lands is likely, and planner.certainty is certain now"
             return Reason(ReasonCode.NOT_CERTAIN, say)
+        if _profiles(now) != _profiles(began):
+            say = f"{move.pod.key}'s move was planned by another planner.schedulerConfig than there is now"
+            return Reason(ReasonCode.NOT_CERTAIN, say)
         if move.worth < (least := now.policy.min_worth):
             say = f"evicting {move.pod.key} saves {move.worth:.2g}, and evictions.minWorth is {least:g} now"
             return Reason(ReasonCode.NOT_WORTH_IT, say)
     return None
+
+
+def _profiles(planning: PlanOptions) -> list[str]:
+    return [p.known_as for p in (planning.scheduler or DEFAULT_CONFIG).profiles]
 
 
 def _waits(a: AskedOfMove) -> Reason | None:

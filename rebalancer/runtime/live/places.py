@@ -327,14 +327,17 @@ def elector_of(
     lease = places.lease if component == "lease" else places.steering_lease
 
     def claimed() -> int:
-        """The latest term in which somebody acted, by the ledger; -1 where that cannot be told."""
+        """The latest term in which somebody acted, by the ledger; -1 where it names none, or may not be read:
+        then nothing is evicted. Raises KubeError."""
         if settings.ledger.mode != "configMap":
             return -1
         try:
             ledger = Ledgers(connection, places.ledger, writer=identity, wait=lambda _: True).load()
-        except KubeError as e:
+        except ForbiddenError as e:
             log.info("in which term others have acted is not known: %s", e.message)
             return -1
+        except KubeError as e:
+            raise KubeError(f"in which term others have acted is not known: {e.message}", e.remedy) from e
         return max((c.term for c in ledger.claims.values()), default=-1)
 
     return Elector(

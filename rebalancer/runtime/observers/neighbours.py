@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from rebalancer.findings.survey import FindingCode
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
@@ -42,7 +44,7 @@ _LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value,
 _LOUD_EACH = frozenset(
     {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
 )
-"""Findings that the log is told of too, once by what they say."""
+"""Findings that the log is told of too, once by what they say, with how many say it."""
 _NAME = "app.kubernetes.io/name"
 
 
@@ -209,9 +211,11 @@ class NeighbourWatch(Observer):
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
         loud = {f.code: f for f in plan.findings if f.code in _LOUD}
         loud |= {f"{f.code} {f.object} {f.message}": f for f in plan.findings if f.code in _LOUD_EACH}
-        for said, finding in loud.items():
-            if said not in self._said:
-                self._tell.on_notice(finding)
+        new = [f for said, f in loud.items() if said not in self._said]
+        for (_, message), times in Counter((f.code, f.message) for f in new).items():
+            first = next(f for f in new if f.message == message)
+            more = f"; the same of {plural(times - 1, 'other object')}" if times > 1 else ""
+            self._tell.on_notice(replace(first, message=message + more))
         self._said = frozenset(loud)
 
 

@@ -172,10 +172,24 @@ def elsewhere(cluster: Cluster, folder: Path) -> Fate:
     return report.outcomes[0].status
 
 
+def preempting(cluster: Cluster, folder: Path) -> Fate:
+    """Pods of a class that has come could be preempted by the one that waits."""
+    low = {"kind": "PriorityClass", "metadata": {"name": "low"}, "value": -10}
+
+    def come() -> None:
+        cluster.store.create({"apiVersion": "scheduling.k8s.io/v1", **low})
+
+    with once_when(lambda: unplaced(cluster), come):
+        report, _ = cycle(cluster, folder, options())
+    assert "in time" not in report.outcomes[0].message
+    return report.outcomes[0].status
+
+
 ENDS: dict[str, Callable[[Cluster, Path], Fate | None]] = {
     "a brake": braked,
     "the end of the process": killed,
     "a node that does not help": elsewhere,
+    "a lower PriorityClass": preempting,
 }
 
 

@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
+from rebalancer.findings import plan_with_findings
 from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer
+from rebalancer.policy.annotations import EVICT
 from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours
 from tests.support.build import node, objects, pod, snapshot
 from tests.support.processes.command import call
@@ -103,6 +105,17 @@ def test_each_is_told_once_and_again_after_it_had_gone() -> None:
         watch.on_snapshot(s)
     assert [f.code for f in notices.told] == ["drain-running"] * 2
     assert notices.told[0].message == "a drain: 1 pod of this node, which takes no new ones, is going"
+
+
+def test_what_many_objects_have_in_common_is_told_once_with_their_number() -> None:
+    notices = Notices()
+    watch = NeighbourWatch(notices)
+    for count in (3, 3, 4):
+        there = snapshot(*(node(f"n-{i}").zone("a").label(EVICT, "false") for i in range(count)))
+        watch.on_plan(there, plan_with_findings(there))
+    said = f"{EVICT} is a label; what it is to say has to be an annotation"
+    told = [(f.object, f.message) for f in notices.told]
+    assert told == [("Node/n-0", f"{said}; the same of 2 other objects"), ("Node/n-3", said)]
 
 
 CASES: list[tuple[str, Things, str]] = [

@@ -19,6 +19,7 @@ from rebalancer.runtime.live.places import Places, elector_of
 from rebalancer.settings import Settings
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.sandbox import Reply
 from tests.support.servers.api import QUICK, connected
 from tests.support.waiting import until
 
@@ -144,8 +145,17 @@ def test_a_claim_by_a_clock_that_was_ahead_lasts_as_long_as_any_other() -> None:
         other.close()
 
 
-@pytest.mark.parametrize("before", [None, 3], ids=["deleted", "set back"])
-def test_who_takes_a_lease_that_begins_anew_is_later_than_all_who_have_acted(before: int | None) -> None:
+SOON = {"leaseDuration": "1s", "renewDeadline": "700ms", "retryPeriod": "200ms"}
+
+
+@pytest.mark.parametrize(
+    ("before", "faults"),
+    [(None, 0), (3, 0), (None, 3)],
+    ids=["deleted", "set back", "deleted, and the ledger cannot be read for a while"],
+)
+def test_who_takes_a_lease_that_begins_anew_is_later_than_all_who_have_acted(
+    before: int | None, faults: int
+) -> None:
     with Machine() as m, connected(m.server) as c:
         m.keep(Ledger(claims={"dead": Claim(until=m.time.at + 86_400, term=7, made=m.time.at)}))
         if before is not None:
@@ -153,8 +163,12 @@ def test_who_takes_a_lease_that_begins_anew_is_later_than_all_who_have_acted(bef
             meta = {"name": "rebalancer", "namespace": "default"}
             kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
             m.server.store.create({**kind, "metadata": meta, "spec": spec})
+        if faults:
+            m.server.faults.add(Reply(500), verb="get", resource="configmaps", times=faults)
         places = Places(brake=BRAKE, ledger=PLACE, lease=Place("default", "rebalancer"))
-        elector = elector_of(Settings.defaults(), c, places, identity="new").start()
+        elector = elector_of(
+            Settings.model_validate({"leaderElection": SOON}), c, places, identity="new"
+        ).start()
         try:
             until(elector.still_leading)
             term = elector.status().transitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, is_ready
 from tests.support.servers.api import QUICK, FakeTime, connected
+from tests.support.servers.hands import Hands
 
 ON = "evictions: {enabled: true, perSecond: 1}\n"
 
@@ -156,6 +158,26 @@ def test_what_the_planner_would_no_longer_plan_binds_the_next_eviction(what: str
     r = run(tmp_path, then, first, things=(*nodes(a=1, b=1, c=1), *pods))
     assert r.evictions() == 1
     assert {o.reason.code for o in r.report.outcomes if o.reason} == {code}
+
+
+def test_another_configuration_of_the_scheduler_binds_the_next_eviction(tmp_path: Path) -> None:
+    made = {"kind": "KubeSchedulerConfiguration", "apiVersion": "kubescheduler.config.k8s.io/v1"}
+    (tmp_path / "scheduler.json").write_text(json.dumps(made))
+    r = run(tmp_path, ON + f"planner: {{schedulerConfig: {tmp_path / 'scheduler.json'}}}\n")
+    assert r.evictions() == 1
+    assert {o.reason.code for o in r.report.outcomes if o.reason} == {ReasonCode.NOT_CERTAIN}
+
+
+def test_a_shorter_time_for_replacements_counts_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them starts; with 300 s all five went before the first was late."""
+    monkeypatch.setattr(Hands, "_start", lambda *_: None)
+    settings = "evictions: {{enabled: true, perSecond: 0.1, readyTimeout: {}}}\n"
+    some = (workload(f"w{i}").spread("zone", 1).placed({"a-0": 2, "b-0": 1}) for i in range(5))
+    many = (*nodes(a=1, b=1, c=1), *some)
+    r = run(tmp_path, settings.format("15s"), settings.format("300s"), things=many)
+    assert r.evictions() == 3
 
 
 WAITS = "evictions: {{enabled: true, perSecond: 1, stabilization: {}, coolDown: {}, canary: {}}}"

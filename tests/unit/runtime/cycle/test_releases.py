@@ -19,7 +19,7 @@ from rebalancer.runtime.cycle.carrying_out import releases_of
 from rebalancer.runtime.cycle.clock import Pace, SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, restore
-from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.cycle.replacements import Replacements
 from tests.support.build import deployment, nodes, pdb, snapshot
 
 
@@ -75,7 +75,7 @@ def test_who_is_released_is_looked_up_once_a_turn() -> None:
         closed=lambda: None,
     )
     parts = cast("Any", SimpleNamespace(evictor=None, clock=clock, pace=Pace(clock), observer=None))
-    releases = releases_of(parts, needs, Memory(clock, HistoryRules()), SettleLimits())
+    releases = releases_of(parts, needs, Memory(clock, HistoryRules()), Replacements(None, seen, clock))
     releases.look()
     assert [releases.full(m) for m in moves] == [None] * 3
     assert [releases.may_begin(m) for m in moves] == [True] * 3
