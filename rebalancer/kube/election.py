@@ -26,7 +26,8 @@ from msgspec import Struct
 from rebalancer.kube.config_maps import Component, Place, brake_version
 from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
-from rebalancer.kube.leases import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec, micro_time
+from rebalancer.kube.leases import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec
+from rebalancer.model.quantity import micro_time
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +15,7 @@ from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wai
 from rebalancer.kube.errors import NotFoundError, ResponseError, Target, quoted
 from rebalancer.kube.lists import list_target, pages
 from rebalancer.kube.resources import Resource
+from rebalancer.model.quantity import epoch
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 SEEN = "rebalancer.io/brake-seen"
@@ -154,11 +153,6 @@ class LeaseClient:
         return Lease(
             wire.metadata.resource_version, wire.spec or LeaseSpec(), wire.metadata.annotations or {}, whole
         )
-
-
-def micro_time(now: float) -> str:
-    """Seconds of the epoch as metav1.MicroTime."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 # Finds brakes, ledgers and leases of a cluster, in whatever namespace they are, and who was let in.
@@ -302,10 +296,8 @@ def _decode(body: bytes | Raw, type_: type[T], target: Target) -> T:
 
 def _found(item: _Item, connection: Connection) -> Found:
     meta, spec = item.metadata, item.spec or LeaseSpec()
-    old = False
-    with suppress(ValueError):
-        now = connection.time() or time.time()
-        old = now - datetime.fromisoformat(spec.renew_time).timestamp() > _LONG_AGO
+    renewed, now = epoch(spec.renew_time), connection.time() or time.time()
+    old = renewed is not None and now - renewed > _LONG_AGO
     place = Place(meta.namespace, meta.name)
     return Found(
         place,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -25,6 +25,7 @@ from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.pod import MANAGER as SCALE_IN_MANAGER
+from rebalancer.model.quantity import micro_time
 from rebalancer.outcome import CostOutcome, CostResult
 from rebalancer.policy.release import MARK, Mark
 from rebalancer.prevention.steering import CostChange
@@ -301,7 +302,6 @@ class EventRecorder:
         if regarding.namespace in self._forbidden:
             return
         target = Target("create", EVENTS, regarding.namespace)
-        at = datetime.fromtimestamp(self._now(), UTC)
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -309,7 +309,7 @@ class EventRecorder:
                 "name": f"{regarding.name[:200]}.{uuid.uuid4().hex[:16]}",
                 "namespace": regarding.namespace,
             },
-            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": micro_time(self._now()),
             "type": kind,
             "reason": reason,
             "action": action,

@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("500m", "1Gi", "2e3") as exact integers.
+"""Kubernetes quantities ("500m", "1Gi", "2e3") as exact integers; times of the API as seconds.
 
 Rule: k8s.io/apimachinery/pkg/api/resource, ``Value`` and ``MilliValue`` (both round away from zero).
 
@@ -10,6 +10,7 @@ here.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from decimal import ROUND_UP, Decimal, InvalidOperation
 from functools import lru_cache
 
@@ -88,3 +89,21 @@ def resource_list(quantities: dict[str, str | int | float] | None, path: str | N
                 raise
             raise QuantityError(f"{e} - at `$.{path}.{name}`".replace("$..", "$.")) from e
     return amounts
+
+
+def epoch(time: str | None) -> float | None:
+    """A time in RFC 3339 as seconds since the epoch; None for what is none."""
+    try:
+        return datetime.fromisoformat(time or "").timestamp()
+    except ValueError:
+        return None
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch in UTC, as whole seconds."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def micro_time(seconds: float) -> str:
+    """Seconds since the epoch in UTC, as leases and events have them."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from hashlib import sha256
 from math import inf
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.node import DO_NOT_DISRUPT
 from rebalancer.model.pod import ROOM
+from rebalancer.model.quantity import epoch, rfc3339
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy import release
 
@@ -157,7 +157,7 @@ def pause_value(until: float | None, reason: str) -> str:
         # A reason that would read as a time, or as the word for no pause, must not end the pause.
         reads = _time(reason) is not None or reason.lower() == "false"
         return f"paused: {reason}" if reads else reason or "true"
-    return f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ} {reason}".strip()
+    return f"{rfc3339(until)} {reason}".strip()
 
 
 def pauses_until(said: str) -> float:
@@ -232,9 +232,4 @@ def _time(said: str) -> float | None:
     Only a time with its zone (RFC 3339) is one: a date alone, a ticket's number or a week is a reason.
     """
     first = said.split(maxsplit=1)[0] if said.split() else ""
-    if not _RFC3339.fullmatch(first):
-        return None
-    try:
-        return datetime.fromisoformat(first).timestamp()
-    except ValueError:
-        return None
+    return epoch(first) if _RFC3339.fullmatch(first) else None

@@ -14,13 +14,13 @@ from msgspec import UNSET
 
 from rebalancer.findings import order
 from rebalancer.model.node import Node
+from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.pace import AT_ONCE, Throttle, chains, pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary, Wait
 from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
-from rebalancer.report.formats import rfc3339
 from rebalancer.room.search import Room
 from rebalancer.spread.constraint import resolve
 

@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, Honored, WorkloadLoss
 from rebalancer.findings.survey import shown
+from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Finding, Reason, Remedy
 from rebalancer.planner.pace import Pace, WavePace
 from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal
 from rebalancer.policy.options import Method
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
-from rebalancer.report.formats import API_VERSION, quantities, rfc3339
+from rebalancer.report.formats import API_VERSION, quantities
 from rebalancer.room.search import Enlarged, ForPods, NewNodes, Room
 
 # The drill as a document: what every failure comes to, the worst ones in full.

@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.errors import UserError
+from rebalancer.model.quantity import rfc3339
 from rebalancer.report import text, words
 from rebalancer.report.document import SHAPES, Report, Summary
 from rebalancer.report.failing_domains import NamespaceGrade
-from rebalancer.report.formats import API_VERSION, rfc3339
+from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import members
 
 

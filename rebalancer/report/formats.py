@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 
 
@@ -52,11 +51,6 @@ API_VERSION = "rebalancer/v1"
 
 
 # Times as the Kubernetes API writes them.
-
-
-def rfc3339(seconds: float) -> str:
-    """Seconds since the epoch in UTC, as whole seconds."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # The scheduler's integers as Kubernetes quantities: 500m, 1Gi.

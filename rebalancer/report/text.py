@@ -9,11 +9,11 @@ from itertools import takewhile
 from msgspec import Struct
 
 from rebalancer.model.node import HOSTNAME, REGION, ZONE
+from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Finding
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
 from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
-from rebalancer.report.formats import rfc3339
 
 _SHORT_KEYS = {ZONE: "zone", REGION: "region", HOSTNAME: "hostname"}
 _FULL_KEYS = {short: key for key, short in _SHORT_KEYS.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
+from rebalancer.model.quantity import epoch
 from rebalancer.model.selectors import Requirement
 from rebalancer.sandbox.resources import Cause, Resource, bad_request
 
@@ -35,17 +35,9 @@ def copied(value: Any) -> Any:
     return _from_json(_to_json(value))
 
 
-def stamp(seconds: float) -> str:
-    """Seconds of the epoch as metav1.Time writes them (whole seconds, UTC)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def seconds_of(text: str | None) -> float:
-    """The reverse of `stamp`, also for fractions; 0.0 for what is no time."""
-    try:
-        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+    """A time of an object in epoch seconds, 0 for none."""
+    return epoch(text) or 0.0
 
 
 def key_of(namespace: str | None, name: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rebalancer.admission import add_topology_labels
+from rebalancer.model.quantity import rfc3339
 from rebalancer.sandbox import creation
 from rebalancer.sandbox import objects as events
 from rebalancer.sandbox.creation import check_pod_update, defaulted_spec, tracked, validate
@@ -23,7 +24,6 @@ from rebalancer.sandbox.objects import (
     matches,
     seconds_of,
     set_condition,
-    stamp,
 )
 from rebalancer.sandbox.resources import (
     BY_KIND,
@@ -108,7 +108,7 @@ def delete(store: Storage, resource: Resource, record: Record, wanted: Deletion)
 def _terminating(store: Storage, resource: Resource, obj: Object, grace: int) -> Object:
     new = copied(obj)
     metadata = new["metadata"]
-    metadata["deletionTimestamp"] = stamp(store.clock() + grace)
+    metadata["deletionTimestamp"] = rfc3339(store.clock() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     if resource.generation:
         metadata["generation"] = int(metadata.get("generation", 0)) + 1
@@ -133,7 +133,7 @@ def _delete_pod(store: Storage, resource: Resource, record: Record, wanted: Dele
     else:
         new = copied(pod)
         end = seconds_of(pod["metadata"]["deletionTimestamp"]) - (old or 0) + grace
-        new["metadata"]["deletionTimestamp"] = stamp(end)
+        new["metadata"]["deletionTimestamp"] = rfc3339(end)
         new["metadata"]["deletionGracePeriodSeconds"] = grace
     if new != pod:
         pod = store.commit(resource, record, new)

@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from rebalancer.sandbox.objects import LabelSelector, Object, key_of, matches, stamp
+from rebalancer.model.quantity import rfc3339
+from rebalancer.sandbox.objects import LabelSelector, Object, key_of, matches
 from rebalancer.sandbox.resources import RESOURCES, Resource, not_found, resolve
 
 # One resource's objects and the changes they went through, as lists and watches need them.
@@ -220,7 +221,7 @@ class Storage:
         return self._revision
 
     def now(self) -> str:
-        return stamp(self.clock())
+        return rfc3339(self.clock())
 
     def collection(self, kind: Kind) -> Collection:
         return self._collections[resolve(kind).storage]

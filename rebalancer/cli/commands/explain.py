@@ -146,8 +146,8 @@ def explain(
         raise typer.BadParameter("--replacement is of a pod that exists")
     from msgspec.structs import replace
 
+    from rebalancer.model.quantity import rfc3339
     from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
-    from rebalancer.report.formats import rfc3339
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.explain import choose, find_pod, read_pods
     from rebalancer.runtime.commands.remembered import remembered

@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from hashlib import blake2b
 from statistics import median
 
@@ -22,6 +21,7 @@ from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.kube.leases import Lease, LeaseClient
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
+from rebalancer.model.quantity import epoch
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
@@ -368,7 +368,7 @@ class Health:
         """Whether the lease has expired by what was seen of it; until it was seen renewed, by its time."""
         spec, seen = lease.spec, now - self._since[_renewal(lease)]
         lasts = max(spec.lease_duration_seconds, _SEEN)
-        renewed = _seconds(spec.renew_time)
+        renewed = epoch(spec.renew_time) or float("-inf")
         ages = self._clock.now() - renewed, self._clock.latest() - renewed
         # A time ahead of ours says nothing: then it has to be seen renewed.
         if seen < lasts and (self._beats or all(-_SKEW <= age < lasts for age in ages)):
@@ -443,10 +443,3 @@ class _Silence(Struct, frozen=True):
 
 def _renewal(lease: Lease) -> str:
     return f"lease {lease.spec.holder_identity} {lease.spec.renew_time}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return float("-inf")

@@ -18,7 +18,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -30,13 +29,13 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
 from rebalancer.kube.resources import Resource
 from rebalancer.model.node import HOSTNAME
+from rebalancer.model.quantity import epoch, rfc3339
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
 from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import ApprovalRules, Approved, Method
-from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import clean, plural, said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock, domains_reached
 
@@ -277,9 +276,8 @@ class Approvals:
         elif former is None:
             # Another process was told. What it showed last says until when that holds.
             named = data.get("revision") in no.split() or not _REVISION.search(no)
-            self._shut[place] = max(
-                _epoch(data.get("refused")), _epoch(data.get("expires")) if named else 0.0
-            )
+            ends = ("refused", "expires") if named else ("refused",)
+            self._shut[place] = max(epoch(data.get(key)) or 0.0 for key in ends)
         if no is None or (former is not None and no != former.said.get(REFUSE)):
             self._shut.pop(place, None)
         # Whose words name no plan means what is shown; a revision that was there before may be an old one.
@@ -429,16 +427,8 @@ def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
     said = {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
     written = (*labels, *(annotations.keys() - {APPROVE, REFUSE, APPROVED_BY}))
     slips = [k for k in written if _PREFIX in k or "refuse" in k.lower() or "pause" in k.lower()]
-    slips += [k for k in data if k not in _DATA or (k == "refused" and not _epoch(data[k]))]
+    slips += [k for k in data if k not in _DATA or (k == "refused" and not epoch(data[k]))]
     return said | ({REFUSE: f"{' '.join(sorted(slips))} {said.get(REFUSE, '')}"} if slips else {})
-
-
-def _epoch(time: object) -> float:
-    """Of what a display says; 0 if it says none."""
-    try:
-        return datetime.fromisoformat(str(time)).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _client(there: Mapping[str, Any]) -> str:

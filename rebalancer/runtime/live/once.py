@@ -10,7 +10,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.kube.patches import CostWriter, EventRecorder
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
+from rebalancer.model.quantity import epoch
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Observer, Observers
@@ -127,16 +127,9 @@ def read_reviewed(path: Path) -> Reviewed:
         evictions=report.evictions,
         cluster=report.cluster,
         cluster_id=report.cluster_id,
-        captured_at=_time(report.captured_at),
+        captured_at=epoch(report.captured_at),
         source=path.name,
     )
-
-
-def _time(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
 
 
 class ReviewedPlanner:

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 
 from msgspec import Struct
 
@@ -22,6 +21,7 @@ from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wai
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
+from rebalancer.model.quantity import epoch
 from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger
@@ -386,7 +386,5 @@ def take_lease(elector: Elector, *, wait: bool, stop: threading.Event, patience:
 
 
 def _fresh(status: LeaseStatus) -> bool:
-    try:
-        return abs(time.time() - datetime.fromisoformat(status.renewed).timestamp()) < _FRESH
-    except ValueError:
-        return True
+    renewed = epoch(status.renewed)
+    return renewed is None or abs(time.time() - renewed) < _FRESH

@@ -11,11 +11,11 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
+from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome, Proposal
 from rebalancer.planner.plan import Plan
-from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import clean, duration, plural
 
 WEBHOOK, SLACK = "webhook", "slack"
