@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.version import ServerVersion
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
@@ -170,7 +171,6 @@ class HardConstraints(Constraints):
             if not set(excess).isdisjoint(groups)
         ]
         self.solved: Mapping[int, Solved] = {}
-        self._components: dict[int, Component] = {}
         self._judge: HardJudge | None = None
 
     def judge(self, waiting: Waiting) -> HardJudge:
@@ -229,11 +229,9 @@ class HardConstraints(Constraints):
         """What was solved, by the index of each of its groups."""
         return {g.index: s for s in self.solved.values() for g in s.groups}
 
+    @remembered()
     def _component(self, solved: Solved) -> Component:
-        key = id(solved)
-        if key not in self._components:
-            self._components[key] = Component(solved.groups, solved.classes, self.view.simulation)
-        return self._components[key]
+        return Component(solved.groups, solved.classes, self.view.simulation)
 
     def always_listed(self, group: Group) -> bool:  # noqa: ARG002
         """Every hard constraint is listed."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.bulk_work import remembered
 from rebalancer.model.node import is_leaving
 from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
@@ -157,19 +158,15 @@ class Judge:
     ) -> None:
         self.simulation = simulation
         self._order = order
-        self._orders: dict[str, Order] = {}
         self.waiting = waiting
         self.certainty = certainty
         self._classes = classes
         self._admitted = not unseen(simulation.state.snapshot)
 
+    @remembered(by=lambda pod: pod.key)
     def order(self, pod: Pod) -> Order:
         """A sort key, the best victim first: asked for every pod of a component before each move."""
-        key = pod.key
-        found = self._orders.get(key)
-        if found is None:
-            found = self._orders[key] = self._order(pod)
-        return found
+        return self._order(pod)
 
     def may_go(self, pod: Pod) -> bool:
         """Whether policy lets the pod be evicted."""

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -62,8 +63,6 @@ class Needs:
         self._simulation = simulation
         self._component = component
         self._judge = judge
-        self._bands: dict[int, Band] = {}
-        self._effects: dict[tuple[int, int], Effect] = {}
         state = simulation.state
         self.counts: dict[int, Ints] = {g.index: g.counts(state) for g in component.groups}
         self.excess: dict[int, int] = {g.index: g.excess(self.counts[g.index]) for g in component.groups}
@@ -91,12 +90,9 @@ class Needs:
 
     def effect(self, group: Group, node: int) -> Effect:
         """Of a counted pod that leaves node `node`."""
-        leaves = int(group.domain_of[node])
-        found = self._effects.get((group.index, leaves))
-        if found is None:
-            found = self._effects[group.index, leaves] = self._effect(group, leaves)
-        return found
+        return self._effect(group, int(group.domain_of[node]))
 
+    @remembered(by=lambda group, leaves: (group.index, leaves))
     def _effect(self, group: Group, leaves: int) -> Effect:
         none = np.zeros(group.size + 1, dtype=np.bool_)
         if not group.size:
@@ -136,25 +132,23 @@ class Needs:
             found[at] = left(after)
         return np.append(found[same.reshape(-1)], left(counts))
 
+    @remembered()
     def _band(self, group: Group) -> Band:
         """What the domains can hold: pods that policy keeps stay; where none may go, none is added."""
-        found = self._bands.get(group.index)
-        if found is None:
-            counts = self.counts[group.index]
-            movable = np.zeros(self._simulation.state.table.size, dtype=np.int64)
-            open_to = np.zeros(len(movable), dtype=np.bool_)
-            for pod_class in self._component.classes:
-                if group.index in pod_class.counted:
-                    open_to |= pod_class.static
-                    for pods in pod_class.by_node.values():
-                        for pod in pods:
-                            if self._judge.may_go(pod):
-                                movable[_place(self._simulation.state, key_of(pod))] += 1
-            floor = counts - group.by_domain(movable)
-            open_domains = group.by_domain(open_to.astype(np.int64)) > 0
-            ceiling = np.where(open_domains, int(counts.sum()) + 1, counts)
-            found = self._bands[group.index] = Band(np.maximum(floor, 0), ceiling)
-        return found
+        counts = self.counts[group.index]
+        movable = np.zeros(self._simulation.state.table.size, dtype=np.int64)
+        open_to = np.zeros(len(movable), dtype=np.bool_)
+        for pod_class in self._component.classes:
+            if group.index in pod_class.counted:
+                open_to |= pod_class.static
+                for pods in pod_class.by_node.values():
+                    for pod in pods:
+                        if self._judge.may_go(pod):
+                            movable[_place(self._simulation.state, key_of(pod))] += 1
+        floor = counts - group.by_domain(movable)
+        open_domains = group.by_domain(open_to.astype(np.int64)) > 0
+        ceiling = np.where(open_domains, int(counts.sum()) + 1, counts)
+        return Band(np.maximum(floor, 0), ceiling)
 
 
 def _place(state: ClusterState, key: Hashable) -> int:

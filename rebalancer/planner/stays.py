@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.model.node import HOSTNAME, NodePool
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -33,8 +34,6 @@ class SamePlaces:
     def __init__(self, simulation: Simulation, groups: Groups) -> None:
         self._simulation = simulation
         self._groups = groups
-        self._counts: dict[int, Ints] = {}
-        self._room: dict[int, Bools] = {}
 
     def place(self, c: PodClass, node: int) -> Hashable:
         """Equal for nodes of the same domains, or with as many pods where each node is a domain, that take a
@@ -42,17 +41,22 @@ class SamePlaces:
         if conflicts_at_all(c.replacement) or c.replacement.claims:
             return c.index, node
         domains = (self._domain(self._groups.all[i], node) for i in sorted({*c.counted, *c.carried}))
-        if c.index not in self._room:
-            self._room[c.index] = self._simulation.room(c.replacement, {}) > 0
-        return c.index, *domains, bool(c.static[node]), bool(self._room[c.index][node])
+        return c.index, *domains, bool(c.static[node]), bool(self._room(c)[node])
+
+    @remembered()
+    def _room(self, c: PodClass) -> Bools:
+        room: Bools = self._simulation.room(c.replacement, {}) > 0
+        return room
+
+    @remembered()
+    def _counts(self, group: Group) -> Ints:
+        return group.counts(self._simulation.state)
 
     def _domain(self, group: Group, node: int) -> tuple[int, int]:
         domain = int(group.domain_of[node])
         if domain < 0 or not group.layout.own_domain[node]:
             return domain, -1
-        if group.index not in self._counts:
-            self._counts[group.index] = group.counts(self._simulation.state)
-        return -1, int(self._counts[group.index][domain])
+        return -1, int(self._counts(group)[domain])
 
 
 _TOLD = 3

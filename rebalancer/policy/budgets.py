@@ -14,7 +14,8 @@ from math import inf
 
 from msgspec import Struct
 
-from rebalancer.model.pod import Pod
+from rebalancer.bulk_work import remembered
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
@@ -65,24 +66,18 @@ class Budgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._by_namespace: dict[str, list[Budget]] = defaultdict(list)
-        self._memo: dict[int, tuple[Budget, ...]] = {}
-        self._keep: list[object] = []
         for b in snapshot.budgets:
             s = canonical(b.spec.selector) if b.spec.selector is not None else None
             self._by_namespace[b.metadata.namespace].append(Budget(b, s))
 
     def of(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that cover the pod."""
-        found = self._memo.get(id(pod.template))
-        if found is None:
-            found = tuple(
-                b
-                for b in self._by_namespace.get(pod.namespace, ())
-                if b.selector is not None and b.selector.matches(pod.template.labels)
-            )
-            self._memo[id(pod.template)] = found
-            self._keep.append(pod.template)
-        return found
+        return self._of(pod.template)
+
+    @remembered()
+    def _of(self, template: PodTemplate) -> tuple[Budget, ...]:
+        there = self._by_namespace.get(template.namespace, ())
+        return tuple(b for b in there if b.selector is not None and b.selector.matches(template.labels))
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why its budgets allow no eviction of this pod at present; None if they do."""
@@ -170,7 +165,6 @@ class Shares:
         self._owners = owners
         self._ready: Counter[str] = Counter()
         self._unready: dict[str, list[Pod]] = defaultdict(list)
-        self._degraded: dict[str, Reason | None] = {}
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
                 wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
@@ -200,13 +194,13 @@ class Shares:
     def why_not(self, pod: Pod) -> Reason | None:
         """Why a Ready pod stays for the others' sake. What is not Ready takes no capacity when it goes."""
         owner = self.top(pod) if pod.ready else None
-        if owner is None:
-            return None
-        if owner.key not in self._degraded:
-            self._degraded[owner.key] = degraded(
-                owner, self._ready[owner.key], self._missing(owner), self._limit, self._unready[owner.key]
-            )
-        return self._degraded[owner.key]
+        return self._degraded(owner) if owner is not None else None
+
+    @remembered(by=lambda owner: owner.key)
+    def _degraded(self, owner: Workload) -> Reason | None:
+        return degraded(
+            owner, self._ready[owner.key], self._missing(owner), self._limit, self._unready[owner.key]
+        )
 
     def _missing(self, owner: Workload) -> int:
         """How many of its pods are not Ready, or not there."""

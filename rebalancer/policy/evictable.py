@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from rebalancer.bulk_work import remembered
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
@@ -154,8 +155,6 @@ class Evictable:
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self.by_node = ByNode(snapshot)
-        self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None, Reason | None]] = {}
-        self._own_templates: dict[int, tuple[Pod, bool]] = {}
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:
@@ -190,14 +189,11 @@ class Evictable:
             return Reason(ReasonCode.OWN_POD, "belongs to the rebalancer itself")
         return None
 
+    @remembered(by=lambda pod: id(pod.template))
     def _own(self, pod: Pod) -> bool:
-        known = self._own_templates.get(id(pod.template))
-        if known is None:
-            o = self._options
-            here = not o.own_namespace or pod.namespace == o.own_namespace
-            known = pod, here and o.own_labels.matches(pod.template.labels)
-            self._own_templates[id(pod.template)] = known
-        return known[1]
+        o = self._options
+        here = not o.own_namespace or pod.namespace == o.own_namespace
+        return here and o.own_labels.matches(pod.template.labels)
 
     @property
     def options(self) -> PolicyOptions:
@@ -237,20 +233,12 @@ class Evictable:
             return Reason(ReasonCode.NOT_IN_PLAN, f"is not in {approved.source}")
         return None
 
-    def _by_what_it_shares(self, pod: Pod) -> tuple[Pod, Reason | None, Reason | None]:
+    @remembered(by=lambda pod: (id(pod.template), id(pod.annotations), id(pod.owner)))
+    def _by_what_it_shares(self, pod: Pod) -> tuple[Reason | None, Reason | None]:
         """What scope and kind say, and else its owner, judged once for all pods that share template,
-        annotations and owner.
-
-        The decoder makes equal ones the same object. The first pod is kept, so that no other object can get
-        the identity of one of its own.
-        """
-        alike = (id(pod.template), id(pod.annotations), id(pod.owner))
-        known = self._for_all_alike.get(alike)
-        if known is None:
-            scope = self.scope(pod) or self._by_kind(pod)
-            known = pod, scope, None if scope is not None else self._by_owner(pod)
-            self._for_all_alike[alike] = known
-        return known
+        annotations and owner. The decoder makes equal ones the same object."""
+        scope = self.scope(pod) or self._by_kind(pod)
+        return scope, None if scope is not None else self._by_owner(pod)
 
     def scope(self, pod: Pod) -> Reason | None:
         """Why the scope, or somebody's annotation, holds the pod back; asked of the pod, its owners and its
@@ -473,13 +461,13 @@ PROTECTIONS = (
     _protection(
         "scope and annotations",
         "What scope leaves out or an annotation protects stays, Jobs, groups, and pods without an owner.",
-        lambda e, pod: e._by_what_it_shares(pod)[1],
+        lambda e, pod: e._by_what_it_shares(pod)[0],
         (*(w.key for w in EVICTION_WORDS), PAUSE),
     ),
     _protection(
         "its replacement",
         "A pod stays that its owner would not replace now, or not as planned.",
-        lambda e, pod: e._by_what_it_shares(pod)[2],
+        lambda e, pod: e._by_what_it_shares(pod)[1],
     ),
     _protection(
         "the pod's node",

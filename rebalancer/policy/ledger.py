@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -606,7 +607,6 @@ class Fingerprints:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {n.name: n for n in nodes}
-        self._owners: dict[str, tuple[bytes, list[str], dict[str, Node]]] = {}
 
     def of(self, owner: Workload, nodes: Iterable[str]) -> str:
         """The digest of a move of this owner that rested on these nodes: those left and predicted.
@@ -615,15 +615,14 @@ class Fingerprints:
         node that joins, goes or changes elsewhere, in the same domains or without any, leaves it as it is,
         and so does an autoscaler that changes the number of replicas.
         """
-        if owner.key not in self._owners:
-            self._owners[owner.key] = self._of_owner(owner)
-        template, keys, there = self._owners[owner.key]
+        template, keys, there = self._of_owner(owner)
         rested = [
             (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
             for name in sorted(set(nodes))
         ]
         return sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
 
+    @remembered(by=lambda owner: owner.key)
     def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
         """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
         template = owner.template

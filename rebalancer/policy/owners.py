@@ -10,6 +10,7 @@ from functools import cached_property
 import msgspec
 
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations
+from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -116,10 +117,7 @@ class Owners:
         self._trusted = frozenset(options.owner_kinds_allow) - WORKLOADS
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
-        self._why_not: dict[str, Reason | None] = {}
         self._violations: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
-        self._parents: dict[int, tuple[Workload, Workload | None]] = {}
-        self._of: dict[tuple[str, int], tuple[OwnerReference, Workload | None]] = {}
         for group in snapshot.live:
             owner = self.of(group.one)
             if owner is not None:
@@ -138,16 +136,10 @@ class Owners:
 
         For a kind that is not read but that the settings allow, a Workload with the name of the controller.
         """
-        ref = pod.owner
-        if ref is None:
-            return None
         # Pods of one owner have the reference in common.
-        key = pod.namespace, id(ref)
-        known = self._of.get(key)
-        if known is None:
-            known = self._of[key] = ref, self._meant(pod.namespace, ref)
-        return known[1]
+        return self._meant(pod.namespace, pod.owner) if pod.owner is not None else None
 
+    @remembered(by=lambda namespace, ref: (namespace, id(ref)))
     def _meant(self, namespace: str, ref: OwnerReference) -> Workload | None:
         found = self._snapshot.owner_of(namespace, ref)
         if found is not None or ref.kind not in self._trusted:
@@ -157,12 +149,10 @@ class Owners:
             Workload(kind=ref.kind, metadata=ObjectMeta(name=ref.name, namespace=namespace, uid=ref.uid)),
         )
 
+    @remembered()
     def parent(self, owner: Workload) -> Workload | None:
         """The Deployment of a ReplicaSet."""
-        known = self._parents.get(id(owner))
-        if known is None:
-            known = self._parents[id(owner)] = owner, self._snapshot.owner_of(owner.namespace, owner.owner)
-        return known[1]
+        return self._snapshot.owner_of(owner.namespace, owner.owner)
 
     def top(self, owner: Workload) -> Workload:
         """The Deployment if there is one, else the owner itself."""
@@ -171,12 +161,6 @@ class Owners:
     def active(self, owner: Workload) -> list[Pod]:
         """The owner's pods that are neither finished nor terminating."""
         return self._pods.get(owner.key, [])
-
-    def why_not(self, owner: Workload) -> Reason | None:
-        """Why no pod of this owner should be evicted now; None if pods of it may be."""
-        if owner.key not in self._why_not:
-            self._why_not[owner.key] = self._judge(owner)
-        return self._why_not[owner.key]
 
     def restarting(self, pod: Pod) -> Reason | None:
         """Why no member of the pod's group goes, which is being made anew; None if all are there."""
@@ -205,7 +189,9 @@ class Owners:
     def _new(self, pod: Pod) -> bool:
         return pod.created is not None and self._snapshot.now - pod.created < ARRIVAL
 
-    def _judge(self, owner: Workload) -> Reason | None:
+    @remembered(by=lambda owner: owner.key)
+    def why_not(self, owner: Workload) -> Reason | None:
+        """Why no pod of this owner should be evicted now; None if pods of it may be."""
         name = f"{owner.kind} {owner.name}"
         if owner.metadata.deletion_timestamp is not None:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
@@ -132,23 +133,17 @@ class Replacements:
         self._runtime_classes = runtime_classes or {}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
         self._nodes = snapshot.nodes if snapshot is not None else ()
-        self._memo: dict[tuple[str, int], tuple[PodTemplate, PodTemplate]] = {}
 
+    @remembered(by=lambda template, owner: (owner.key, id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The replacement of a pod of this template under this owner."""
-        key = (owner.key, id(template))
-        found = self._memo.get(key)
-        if found is None:
-            # What a resize has it take for now is no part of the new pod.
-            built = self._ranked(_build(template.by_spec or template, owner.template), owner)
-            if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
-                built = _run_by(runs, built)
-            if owner.template is not None and self._unsettled(built, owner.template, runs):
-                built = replace(built, unsettled=True)
-            if self._autoscalers is not None:
-                built = self._autoscalers.applied(built, owner)
-            found = self._memo[key] = (template, built)
-        return found[1]
+        # What a resize has it take for now is no part of the new pod.
+        built = self._ranked(_build(template.by_spec or template, owner.template), owner)
+        if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
+            built = _run_by(runs, built)
+        if owner.template is not None and self._unsettled(built, owner.template, runs):
+            built = replace(built, unsettled=True)
+        return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority that its class, or the default one, gives now.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.config import Profile
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.plugins.plugin import MAX_SCORE, Plugin, Score
-from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.template_rules import container_images
 from rebalancer.engine.version import IMAGE_VOLUMES, IMAGE_VOLUMES_SHARE
 from rebalancer.model.pod import PodTemplate
@@ -22,31 +21,23 @@ class ImageLocality(Plugin):
 
     name = "ImageLocality"
 
-    def __init__(self, state: ClusterState, profile: Profile) -> None:
-        """Remembers the scores of each combination of images."""
-        super().__init__(state, profile)
-        self._scores: dict[tuple[tuple[str, ...], int], Score] = {}
-
     def score(self, template: PodTemplate) -> Score | None:
         """Bytes of the pod's images on the node, each scaled by the share of nodes that have it."""
         version = self.state.version
         own = container_images(template, version)
         mounted = [v.image for v in template.volumes if v.image and version.has(IMAGE_VOLUMES)]
         share = len(own) + (len(mounted) if version.has(IMAGE_VOLUMES_SHARE) else 0)
-        key = tuple(map(normalized, (*own, *mounted))), share
-        found = self._scores.get(key)
-        if found is None:
-            found = self._scores[key] = _Score(self._raw(*key))
-        return found
+        return self._score(tuple(map(normalized, (*own, *mounted))), share)
 
-    def _raw(self, names: tuple[str, ...], containers: int) -> Ints:
+    @remembered(by=lambda *of: of)
+    def _score(self, names: tuple[str, ...], containers: int) -> Score:
         total: Ints = np.zeros(self.table.size, dtype=np.int64)
         for name in names:
             size, rows = self.table.image(name)
             if len(rows):
                 total[rows] += int(float(size) * (len(rows) / self.table.size))
         most = MAX_BYTES_PER_CONTAINER * max(1, containers)
-        return MAX_SCORE * (total.clip(MIN_BYTES, most) - MIN_BYTES) // (most - MIN_BYTES)
+        return _Score(MAX_SCORE * (total.clip(MIN_BYTES, most) - MIN_BYTES) // (most - MIN_BYTES))
 
 
 class _Score(Score):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
@@ -102,46 +103,35 @@ class Groups:
         self.all: list[Group] = []
         self._index: dict[tuple[Constraint, int], int] = {}
         self._masks: dict[bytes, int] = {}
-        self._numbers: dict[int, tuple[Bools, int]] = {}
         self._counting: dict[tuple[str, str, str], list[Group]] = {}
-        self._carried: dict[int, tuple[int, ...]] = {}
-        self._counted: dict[int, tuple[int, ...]] = {}
-        self._keep: list[PodTemplate] = []
         for t in templates:
             self.carried(t)
         for g in self.all:
             self._file(g)
 
+    @remembered()
     def carried(self, template: PodTemplate) -> tuple[int, ...]:
         """Indices of the groups of the template's own constraints, in its order, the hard ones first."""
-        found = self._carried.get(id(template))
-        if found is None:
-            self._keep.append(template)
-            state = self._state
-            found = tuple(
-                self._group(c, state.eligible(template, c))
-                for hard in self._kinds
-                for c in state.constraints(template, hard)
-            )
-            self._carried[id(template)] = found
-        return found
+        state = self._state
+        return tuple(
+            self._group(c, state.eligible(template, c))
+            for hard in self._kinds
+            for c in state.constraints(template, hard)
+        )
 
+    @remembered()
     def counted(self, template: PodTemplate) -> tuple[int, ...]:
         """Indices of the groups that count a pod of this template."""
-        found = self._counted.get(id(template))
-        if found is None:
-            self._keep.append(template)
-            namespace = template.namespace
-            labels = (("", ""), *template.labels.items())
-            found = self._counted[id(template)] = tuple(
-                sorted(
-                    g.index
-                    for key, value in labels
-                    for g in self._counting.get((namespace, key, value), ())
-                    if g.constraint.counts(namespace, template.labels)
-                )
+        namespace = template.namespace
+        labels = (("", ""), *template.labels.items())
+        return tuple(
+            sorted(
+                g.index
+                for key, value in labels
+                for g in self._counting.get((namespace, key, value), ())
+                if g.constraint.counts(namespace, template.labels)
             )
-        return found
+        )
 
     def _file(self, group: Group) -> None:
         """Where `counted` finds the group: under labels of which a pod must have one, else under ""."""
@@ -166,13 +156,10 @@ class Groups:
             self.all.append(Group(found, constraint, eligible, self._state))
         return found
 
+    @remembered()
     def _number(self, eligible: Bools) -> int:
         """Equal for equal sets of nodes. Few arrays occur, and each for many constraints."""
-        found = self._numbers.get(id(eligible))
-        if found is None:
-            number = self._masks.setdefault(eligible.tobytes(), len(self._masks))
-            found = self._numbers[id(eligible)] = (eligible, number)
-        return found[1]
+        return self._masks.setdefault(eligible.tobytes(), len(self._masks))
 
 
 # Whether pods can get in each other's way by more than room: ports, volumes and required (anti-)affinity.

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.engine.template_rules import Amounts
 from rebalancer.model.pod import Pod, PodTemplate
@@ -103,7 +104,6 @@ class _SinglePods:
     ) -> None:
         self._simulation, self._groups, self._evictable = simulation, groups, evictable
         self._order = order
-        self._why_not: dict[str, Reason | None] = {}
 
     def by_node(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
         """By the number of the node, the best victim first."""
@@ -116,21 +116,18 @@ class _SinglePods:
                 there.sort(key=self._order)  # type: ignore[arg-type]
         return found
 
+    @remembered(by=lambda pod: pod.uid or pod.key)
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
-        key = pod.uid or pod.key
-        if key not in self._why_not:
-            owner = self._evictable.owners.of(pod)
-            replacement = (
-                self._evictable.replacements.of(pod.template, owner) if owner is not None else pod.template
-            )
-            self._why_not[key] = self._evictable.why_not(pod) or self._unlike(pod, replacement)
-        return self._why_not[key]
+        return self._evictable.why_not(pod) or self._unlike(pod)
 
-    def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
+    def _unlike(self, pod: Pod) -> Reason | None:
         owner = self._evictable.owners.of(pod)
-        if owner is not None and (reason := edited(pod.template, owner)) is not None:
+        if owner is None:
+            return None
+        if (reason := edited(pod.template, owner)) is not None:
             return reason
+        replacement = self._evictable.replacements.of(pod.template, owner)
         if replacement is pod.template:
             return None
         groups = self._groups

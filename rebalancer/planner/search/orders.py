@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.planner import objective
 from rebalancer.planner.moves import Candidate, JudgedMove
 from rebalancer.planner.search.problem import Advance, Landings, Placement, Placements, Problem, reached
@@ -324,7 +325,6 @@ class Odds:
         self._allowed = allowed
         self._thorough = thorough
         self._known: dict[tuple[object, ...], Prospect] = {}
-        self._opened: dict[tuple[object, ...], list[tuple[Landing, ...]]] = {}
 
     def best(self) -> tuple[float, Moves | None]:
         """The best worth, and its moves along predicted landings; None if these do not get there."""
@@ -425,14 +425,9 @@ class Odds:
         needed = self._problem.remaining.moves(placed, self._residual)
         return needed if needed is not None and needed <= self._allowed - len(moves) else None
 
+    @remembered(by=reached)
     def _open(self, placed: Ints, moves: Moves) -> list[tuple[Landing, ...]]:
         """The landings of every move that helps and does no harm, the most promising move first."""
-        key = reached(placed, moves)
-        if key not in self._opened:
-            self._opened[key] = self._tried(placed, moves)
-        return self._opened[key]
-
-    def _tried(self, placed: Ints, moves: Moves) -> list[tuple[Landing, ...]]:
         route = self._problem.remaining.route(placed, self._residual)
         if route is None:
             return []
