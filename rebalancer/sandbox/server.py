@@ -33,8 +33,6 @@ from rebalancer.sandbox.resources import GROUPS, RESOURCES, ApiError, Resource, 
 
 # What clients ask before anything else: groups, resources and the version.
 
-AGGREGATED = "apidiscovery.k8s.io"
-
 
 def _versions(group: str) -> list[str]:
     return list(dict.fromkeys(r.version for r in RESOURCES if r.group == group))
@@ -78,12 +76,14 @@ def resource_list(group: str, version: str, answered: Collection[str]) -> dict[s
     for resource in RESOURCES:
         if (resource.group, resource.version) != (group, version):
             continue
+        others = {"shortNames": list(resource.short), "categories": list(resource.categories)}
         entry: dict[str, Any] = {
             "name": resource.plural,
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            **_offers(resource, answered),
+            "verbs": _verbs(resource, answered),
+            **{name: given for name, given in others.items() if given},
         }
         if "list" in resource.verbs:
             entry["storageVersionHash"] = _storage_hash(resource)
@@ -104,50 +104,6 @@ def resource_list(group: str, version: str, answered: Collection[str]) -> dict[s
         result["apiVersion"] = "v1"  # the core list comes without it
     word = f"{group}/{version}" if group else version
     return {**result, "groupVersion": word, "resources": sorted(found, key=lambda entry: str(entry["name"]))}
-
-
-def aggregated(*, core: bool, version: str, answered: Collection[str]) -> dict[str, Any]:
-    """/api or /apis for clients that take all resources in one answer (apidiscovery.k8s.io)."""
-    items = []
-    for group in ("",) if core else GROUPS:
-        versions = [
-            {
-                "version": v,
-                "resources": [_aggregated(r, answered) for r in sorted(RESOURCES, key=lambda r: r.plural)
-                              if (r.group, r.version) == (group, v)],
-                "freshness": "Current",
-            }
-            for v in _versions(group)
-        ]  # fmt: skip
-        items.append({"metadata": {"name": group} if group else {}, "versions": versions})
-    kind = {"kind": "APIGroupDiscoveryList", "apiVersion": f"{AGGREGATED}/{version}"}
-    return {**kind, "metadata": {}, "items": items}
-
-
-def _offers(resource: Resource, answered: Collection[str]) -> dict[str, Any]:
-    """What may be done with the resource, and by which other names it goes."""
-    others = {"shortNames": list(resource.short), "categories": list(resource.categories)}
-    return {"verbs": _verbs(resource, answered), **{name: given for name, given in others.items() if given}}
-
-
-def _aggregated(resource: Resource, answered: Collection[str]) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "resource": resource.plural,
-        "responseKind": {"group": "", "version": "", "kind": resource.kind},
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.singular,
-        **_offers(resource, answered),
-    }
-    if resource.subresources:
-        entry["subresources"] = [
-            {
-                "subresource": sub.name,
-                "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
-                "verbs": _verbs(sub, answered),
-            }
-            for sub in resource.subresources
-        ]
-    return entry
 
 
 def version_info(version: str) -> dict[str, Any]:
@@ -279,15 +235,9 @@ class Api:
 
     def _meta(self, request: Request) -> Response:
         path = request.url.path.rstrip("/")
-        accept = request.headers.get("accept", "")
         parts = path.split("/")[1:]
         if parts and parts[0] in ("livez", "readyz", "healthz"):
             return Response("ok", headers={**CACHE, "content-type": "text/plain; charset=utf-8"})
-        if path in ("/api", "/apis") and AGGREGATED in accept:
-            word = "v2" if "v=v2;" in accept + ";" or "v=v2," in accept else "v2beta1"
-            body = aggregated(core=path == "/api", version=word, answered=self._answered)
-            media = f"application/json;g={AGGREGATED};v={word};as=APIGroupDiscoveryList"
-            return Response(listing.encode(body), headers={"cache-control": "public", "content-type": media})
         return self.json(request, 200, listing.encode(self.meta(parts, request.headers.get("host", ""))))
 
     def meta(self, parts: list[str], host: str) -> dict[str, Any]:

@@ -97,15 +97,21 @@ class SystemClock:
     """The machine's clock, beside the API server's. A signal, or the caller, sets `stop`.
 
     `server`: what the API server's clock shows, None while it does not say; without it there is one clock.
+    `used` is told of each use.
     """
 
     def __init__(
-        self, stop: threading.Event | None = None, server: Callable[[], float | None] | None = None
+        self,
+        stop: threading.Event | None = None,
+        server: Callable[[], float | None] | None = None,
+        used: Callable[[], None] = lambda: None,
     ) -> None:
         self.stop = stop or threading.Event()
         self._server = server
+        self._used = used
 
     def now(self) -> float:
+        self._used()
         return min(self._both())
 
     def latest(self) -> float:
@@ -136,16 +142,23 @@ class SystemClock:
     def monotonic(self) -> float:
         from rebalancer.kube.connection import steady  # here, as a report of a file needs no client
 
+        self._used()
         return steady()  # goes on while the machine sleeps
 
     def wait(self, seconds: float) -> bool:
-        return self.stop.wait(seconds)
+        self._used()
+        stop = self.stop.wait(seconds)
+        self._used()
+        return stop
 
     def linger(self, seconds: float) -> bool:
+        self._used()
         time.sleep(seconds)
+        self._used()
         return False
 
     def stopping(self) -> bool:
+        self._used()
         return self.stop.is_set()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from rebalancer.errors import UserError
-from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.kube.connection import steady
 
 log = logging.getLogger(__name__)
 
@@ -138,72 +138,30 @@ class _Server(ThreadingHTTPServer):
 class Heartbeat:
     """`hung` says whether there was no sign of life for longer than `patience`. All times in seconds.
 
-    Between two cycles no signs are expected, until the next cycle is due.
+    A cycle uses its clock all the time, also while it waits: each use by the thread of the cycle is a sign of
+    life. Between two cycles no signs are expected, until the next cycle is due.
     """
 
-    def __init__(self, clock: Clock, patience: float) -> None:
-        self._clock = clock
+    def __init__(self, patience: float) -> None:
         self.patience = patience
-        self._last = clock.monotonic()
-        self._due: float | None = None
+        self._worker: int | None = None
+        self.rest(None)
+
+    def works_here(self) -> None:
+        """From now on, only signs of the calling thread count."""
+        self._worker = threading.get_ident()
+        self.beat()
 
     def beat(self) -> None:
         """A sign of life."""
-        self._last, self._due = self._clock.monotonic(), None
+        if threading.get_ident() == self._worker:
+            self.rest(None)
 
     def rest(self, until: float | None) -> None:
         """Nothing is expected until that time of the monotonic clock. None: the time is not known."""
-        self._last, self._due = self._clock.monotonic(), until
+        self._last, self._due = steady(), until
 
     def hung(self) -> str:
         """For how long nothing has happened although it should have, "" if all is well."""
-        silent = self._clock.monotonic() - max(self._last, self._due or self._last)
+        silent = steady() - max(self._last, self._due or self._last)
         return f"the loop has not moved for {silent:.0f} s" if silent > self.patience else ""
-
-
-class BeatingClock:
-    """A clock whose every use is a sign of life. A cycle uses it all the time, also while it waits."""
-
-    def __init__(self, clock: Clock, heart: Heartbeat) -> None:
-        self._clock = clock
-        self._heart = heart
-        self._worker: int | None = None
-
-    def works_here(self) -> None:
-        """From now on, only uses by the calling thread count."""
-        self._worker = threading.get_ident()
-        self._heart.beat()
-
-    def now(self) -> float:
-        self._beat()
-        return self._clock.now()
-
-    def latest(self) -> float:
-        return self._clock.latest()
-
-    def doubt(self) -> str:
-        return self._clock.doubt()
-
-    def monotonic(self) -> float:
-        self._beat()
-        return self._clock.monotonic()
-
-    def wait(self, seconds: float) -> bool:
-        self._beat()
-        stop = self._clock.wait(seconds)
-        self._beat()
-        return stop
-
-    def linger(self, seconds: float) -> bool:
-        self._beat()
-        self._clock.linger(seconds)
-        self._beat()
-        return False
-
-    def stopping(self) -> bool:
-        self._beat()
-        return self._clock.stopping()
-
-    def _beat(self) -> None:
-        if threading.get_ident() == self._worker:
-            self._heart.beat()

@@ -29,7 +29,7 @@ from rebalancer.planner.pace import Throttle
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.daemon.early import Early, Spread, SpreadNow
-from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
+from rebalancer.runtime.daemon.health import HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler, Health
 from rebalancer.runtime.live.agreement import AgreementWatch
@@ -203,9 +203,8 @@ class Service:
         self._stop = stop
         self._ask_server = ask_server
         self._cycle = cycle
-        clock = SystemClock(stop, connection.time)
-        self._heart = Heartbeat(clock, settings.health.hung_after)
-        self._clock = BeatingClock(clock, self._heart)
+        self._heart = Heartbeat(settings.health.hung_after)
+        self._clock = clock = SystemClock(stop, connection.time, self._heart.beat)
         self.observer = Observers(observers)
         self._planning = PlanningWatch()
         self._observers = [
@@ -348,7 +347,7 @@ class Service:
 
     def _run_one(self, number: int) -> None:
         with self._at_work:
-            self._clock.works_here()
+            self._heart.works_here()
             try:
                 self._take_over()
                 if not self.leading():
