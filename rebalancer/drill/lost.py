@@ -319,8 +319,3 @@ class Drill(Struct, frozen=True, kw_only=True):
     today: tuple[Drilled, ...]
     planned: tuple[Drilled, ...] = ()
     waiting: int = 0
-
-    @property
-    def most_pending(self) -> int:
-        """Replacements that find no node after the worst failure, as the cluster is."""
-        return max((d.most for d in self.today), default=0)

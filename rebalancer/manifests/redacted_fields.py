@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
+
+from msgspec import Struct
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING
@@ -24,37 +26,18 @@ from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
 # once.
 
 
-class Naming(Protocol):
-    """Maps names to names."""
+class Naming(Struct, frozen=True):
+    """Maps names to names. `name`: of an object, or any other that people choose; `uid`: of an object; `key`:
+    of a label or taint; `value`: that of a label or taint with a key; `resource`: what containers request
+    and nodes have; `image`: of a container; `present_image`: on a node, None if no pod uses it."""
 
-    @property
-    def name(self) -> Callable[[str], str]:
-        """The name of an object, or any other name that people choose."""
-        ...
-
-    def uid(self, text: str) -> str:
-        """The uid of an object."""
-        ...
-
-    def key(self, text: str) -> str:
-        """The key of a label or taint."""
-        ...
-
-    def value(self, key: str, text: str) -> str:
-        """The value of a label or taint with that key."""
-        ...
-
-    def resource(self, text: str) -> str:
-        """The name of a resource that containers request and nodes have."""
-        ...
-
-    def image(self, text: str) -> str:
-        """The image of a container."""
-        ...
-
-    def present_image(self, text: str) -> str | None:
-        """An image on a node; None if no pod uses it."""
-        ...
+    name: Callable[[str], str]
+    uid: Callable[[str], str]
+    key: Callable[[str], str]
+    value: Callable[[str, str], str]
+    resource: Callable[[str], str]
+    image: Callable[[str], str]
+    present_image: Callable[[str], str | None]
 
 
 Rule = Callable[[Any, Naming], Any]

@@ -398,13 +398,13 @@ def redact(objects: Callable[[], Iterable[Json]]) -> Iterator[Json]:
             yield redacted
 
 
-def learn(objects: Iterable[Json]) -> Pseudonymous:
+def learn(objects: Iterable[Json]) -> Naming:
     """The pseudonyms for all these objects."""
     seen = _Collecting()
     for obj in objects:
-        if of_object(obj, seen) is not None:
+        if of_object(obj, seen.unchanged) is not None:
             seen.put_together(obj)
-    return seen.naming()
+    return seen.pseudonyms()
 
 
 def of_object(obj: Json, naming: Naming) -> Json | None:
@@ -437,36 +437,36 @@ class _Collecting:
         self._keys: set[str] = set()
         self._joined: dict[str, tuple[str, str]] = {}
         self._sets: list[tuple[str, str]] = []
+        self.unchanged = Naming(
+            self._name, self._uid, self._key, self._value, self._resource, self._image, lambda image: image
+        )
 
-    def name(self, text: str) -> str:
+    def _name(self, text: str) -> str:
         self._names.add(text)
         return text
 
-    def uid(self, text: str) -> str:
+    def _uid(self, text: str) -> str:
         self._uids.add(text)
         return text
 
-    def key(self, text: str) -> str:
+    def _key(self, text: str) -> str:
         if text in KNOWN_KEYS:
             self._keys.add(text)
         else:
             self._names.add(known_beginning(text)[1])
         return text
 
-    def value(self, key: str, text: str) -> str:
+    def _value(self, key: str, text: str) -> str:
         if key not in PLAIN_VALUES:
             self._names.update(text.split(_ZONES))
         return text
 
-    def resource(self, text: str) -> str:
+    def _resource(self, text: str) -> str:
         (self._keys if known_resource(text) else self._names).add(text)
         return text
 
-    def image(self, text: str) -> str:
+    def _image(self, text: str) -> str:
         self._wanted.add(normalized(text))
-        return text
-
-    def present_image(self, text: str) -> str | None:
         return text
 
     def put_together(self, obj: Json) -> None:
@@ -484,7 +484,8 @@ class _Collecting:
             for claim in map(_mapping, _listed(spec.get("volumeClaimTemplates"))):
                 self._sets.append((str(_mapping(claim.get("metadata")).get("name")), name))
 
-    def naming(self) -> Pseudonymous:
+    def pseudonyms(self) -> Naming:
+        """What replaces each of the names."""
         numbered: dict[str, list[str]] = defaultdict(list)
         for name in self._names:
             stem, _, number = name.rpartition("-")
@@ -496,40 +497,28 @@ class _Collecting:
         pseudonyms = Pseudonyms(
             self._names | set(KNOWN_NAMES) | set(self._joined), (*self._keys, *KNOWN_NAMES), self._joined
         )
-        return Pseudonymous(pseudonyms, self._uids, self._wanted)
+        return _pseudonymous(pseudonyms, self._uids, self._wanted)
 
 
-class Pseudonymous:
-    """Replaces every name by its pseudonym."""
+def _pseudonymous(name: Callable[[str], str], uids: Iterable[str], images: Iterable[str]) -> Naming:
+    """Replaces every name by its pseudonym; the order of uids is kept, and so is what is well known."""
+    of_uid = {uid: f"00000000-0000-4000-8000-{i:012x}" for i, uid in enumerate(sorted(uids), 1)}
+    of_image = {image: f"image-{i}:v" for i, image in enumerate(sorted(images), 1)}
 
-    def __init__(self, pseudonyms: Pseudonyms, uids: Iterable[str], images: Iterable[str]) -> None:
-        self.name = pseudonyms
-        self._uids = {uid: f"00000000-0000-4000-8000-{i:012x}" for i, uid in enumerate(sorted(uids), 1)}
-        self._images = {image: f"image-{i}:v" for i, image in enumerate(sorted(images), 1)}
-
-    def uid(self, text: str) -> str:
-        """A pseudonym for a uid; the order of uids is kept."""
-        return self._uids[text]
-
-    def key(self, text: str) -> str:
-        """The key of a label or taint; a well-known one stays, and so does a well-known beginning."""
-        if text in KNOWN_KEYS:
-            return text
+    def key(text: str) -> str:
         beginning, rest = known_beginning(text)
-        return beginning + self.name(rest)
+        return text if text in KNOWN_KEYS else beginning + name(rest)
 
-    def value(self, key: str, text: str) -> str:
-        """The value of a label; each of several zones in one value gets its pseudonym."""
-        return text if key in PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
+    def value(key: str, text: str) -> str:
+        """Each of several zones in one value gets its pseudonym."""
+        return text if key in PLAIN_VALUES else _ZONES.join(map(name, text.split(_ZONES)))
 
-    def resource(self, text: str) -> str:
-        """The name of a resource; a well-known one stays."""
-        return text if known_resource(text) else self.name(text)
-
-    def image(self, text: str) -> str:
-        """The image of a container."""
-        return self._images[normalized(text)]
-
-    def present_image(self, text: str) -> str | None:
-        """An image on a node; None if no pod uses it."""
-        return self._images.get(normalized(text))
+    return Naming(
+        name,
+        of_uid.__getitem__,
+        key,
+        value,
+        lambda text: text if known_resource(text) else name(text),
+        lambda text: of_image[normalized(text)],
+        lambda text: of_image.get(normalized(text)),
+    )

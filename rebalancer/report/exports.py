@@ -6,14 +6,13 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import IO, Any, NamedTuple
 
 from msgspec import UNSET
 
-from rebalancer import __version__
 from rebalancer.errors import UserError
 from rebalancer.model.reason import Finding
 from rebalancer.planner.plan import ConstraintResult
@@ -395,10 +394,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def to_csv(report: Report) -> str:
     """Comma-separated, with a head. No cell is a formula."""
+    return _csv(_COLUMNS, rows(report))
+
+
+def _csv(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(rows(report))
+    writer.writerow(head)
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
@@ -451,60 +454,24 @@ def _fleet_table(fleet: FleetReport, stream: IO[str] | None) -> str:
 
 
 def _fleet_markdown(fleet: FleetReport) -> str:
-    lines = [
-        "## Topology spread of a fleet",
-        "",
-        f"**{escape(fleet_headline(fleet))}**",
-        "",
-        "| " + " | ".join(head.lower() for head in _HEADS) + " |",
-        "|" + "---|" * len(_HEADS),
-        *("| " + " | ".join(map(escape, cells(c))) + " |" for c in fleet.clusters),
-    ]
-    return "\n".join(lines) + "\n"
+    rows = (tuple(map(escape, cells(c))) for c in fleet.clusters)
+    table = _table(tuple(map(str.lower, _HEADS)), rows, len(fleet.clusters))
+    head = ("## Topology spread of a fleet", "", f"**{escape(fleet_headline(fleet))}**", "")
+    return "\n".join((*head, *table)) + "\n"
 
 
 def _fleet_csv(fleet: FleetReport) -> str:
     """The constraints of all clusters, with the cluster in the first column."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("cluster", *_COLUMNS))
-    for c in fleet.clusters:
-        if c.report is not None:
-            writer.writerows((cell(c.name), *row) for row in rows(c.report))
-    return buffer.getvalue()
-
-
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:78rem;
-color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
-h1{font-size:1.5rem;line-height:1.3;margin:.25rem 0 1rem;text-wrap:balance}
-.kicker,.muted{color:light-dark(#5a6675,#97a3b3);margin:0}
-ul{list-style:none;padding:0;margin:1rem 0;display:grid;gap:.75rem}
-li{border:1px solid light-dark(#d8dee6,#2c3541);border-radius:.6rem;padding:.75rem 1rem;display:grid;
-gap:.15rem 1rem;grid-template-columns:auto 1fr}
-.grade{grid-row:span 3;align-self:center;font-size:1.6rem;font-weight:700;min-width:2.2rem;text-align:center}
-.A,.B{color:light-dark(#1a7f4b,#5fce97)}.C,.D{color:light-dark(#9a6200,#e2b04a)}.F,.x{color:light-dark(#b3261e,#ff8f85)}
-h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:anywhere}
-"""
+    read = ((cell(c.name), rows(c.report)) for c in fleet.clusters if c.report is not None)
+    return _csv(("cluster", *_COLUMNS), ((name, *row) for name, own in read for row in own))
 
 
 def _fleet_html(fleet: FleetReport) -> str:
-    """A page: a row for each cluster, without a script. Every value is escaped."""
-    from rebalancer.report.page import digest, environment
+    """A page: a row for each cluster. Every value is escaped."""
+    from rebalancer.report.page import filled
 
-    return (
-        environment()
-        .get_template("fleet.html.j2")
-        .render(
-            headline=fleet_headline(fleet),
-            fleet=fleet,
-            rows=[(c, tuple(map(text.clean, cells(c)))) for c in fleet.clusters],
-            style=_STYLE,
-            policy=f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'",
-            version=__version__,
-        )
-    )
+    rows = [(c, cells(c)) for c in fleet.clusters]
+    return filled("fleet", headline=fleet_headline(fleet), fleet=fleet, rows=rows)
 
 
 # All formats.

@@ -265,44 +265,34 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     anchors = {id(c): f"c{i}" for i, c in enumerate(report.constraints)}
     drill = report.drill if report.drill is not UNSET else None
     short = text.names_in(report)
-    script, style = _source("script.js"), _source("style.css")
-    page = (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            summary=report.summary,
-            version=__version__,
-            script=script,
-            style=style,
-            policy=(
-                f"default-src 'none'; script-src 'sha256-{digest(script)}'; "
-                f"style-src 'sha256-{digest(style)}'; base-uri 'none'; form-action 'none'"
-            ),
-            headline=text.headline(report),
-            lead=words.lead(report),
-            waits=words.waits(report),
-            legend=words.LEGEND,
-            overview=not words.at_rest(report),
-            expected={w.wave: w.seconds for w in report.waves},
-            out_of_scope=text.out_of_scope(report).replace(": -o wide", ""),
-            items=[
-                Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c, short), i < _FEW)
-                for i, c in enumerate(violated)
-            ],
-            waves=list(report.by_wave.items()),
-            stays=text.blocked_groups(report.blocked),
-            found=text.found_groups(report.findings),
-            moment=text.moment(report),
-            shortened=short.said,
-            beyond=beyond_reach(report),
-            steps=next_steps(report, command),
-            width=WIDTH,
-            room=list(missing_room(report.room)) if report.room is not UNSET else [],
-            drill=drill,
-            drill_says=headline(drill) if drill else "",
-            drill_picture=picture(drill) if drill else None,
-        )
+    page = filled(
+        "report",
+        script=_source("script.js"),
+        report=report,
+        summary=report.summary,
+        headline=text.headline(report),
+        lead=words.lead(report),
+        waits=words.waits(report),
+        legend=words.LEGEND,
+        overview=not words.at_rest(report),
+        expected={w.wave: w.seconds for w in report.waves},
+        out_of_scope=text.out_of_scope(report).replace(": -o wide", ""),
+        items=[
+            Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c, short), i < _FEW)
+            for i, c in enumerate(violated)
+        ],
+        waves=list(report.by_wave.items()),
+        stays=text.blocked_groups(report.blocked),
+        found=text.found_groups(report.findings),
+        moment=text.moment(report),
+        shortened=short.said,
+        beyond=beyond_reach(report),
+        steps=next_steps(report, command),
+        width=WIDTH,
+        room=list(missing_room(report.room)) if report.room is not UNSET else [],
+        drill=drill,
+        drill_says=headline(drill) if drill else "",
+        drill_picture=picture(drill) if drill else None,
     )
     # ASCII with character references: browsers store that with one byte a character and open it faster.
     return _whole_words(page).encode("ascii", "xmlcharrefreplace").decode()
@@ -340,8 +330,18 @@ def _slug(c: ConstraintResult) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join((*words_, more)))
 
 
+def filled(name: str, script: str = "", **values: Any) -> str:
+    """A page of its template and its style. Nothing runs in it but the script."""
+    style = _source(f"{name}.css")
+    scripts = f" script-src 'sha256-{_digest(script)}';" if script else ""
+    styles = f" style-src 'sha256-{_digest(style)}';"
+    policy = f"default-src 'none';{scripts}{styles} base-uri 'none'; form-action 'none'"
+    template = _environment().get_template(f"{name}.html.j2")
+    return template.render(script=script, style=style, policy=policy, version=__version__, **values)
+
+
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """The templates of all pages: what they print is escaped, and visible."""
     made = Environment(
         loader=PackageLoader("rebalancer.report", "html"),
@@ -380,11 +380,11 @@ def _visible(value: Any) -> Any:
 
 @cache
 def _source(name: str) -> str:
-    loader = environment().loader
+    loader = _environment().loader
     assert loader is not None
-    return loader.get_source(environment(), name)[0].strip()
+    return loader.get_source(_environment(), name)[0].strip()
 
 
-def digest(source: str) -> str:
+def _digest(source: str) -> str:
     """Of a script or a style, as a Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

@@ -10,7 +10,6 @@ from typing import IO
 
 from msgspec import Struct
 
-from rebalancer import __version__
 from rebalancer.model.node import HOSTNAME
 from rebalancer.month import Lived, Variant
 from rebalancer.outcome import CycleReport, Outcome
@@ -18,7 +17,7 @@ from rebalancer.report import text
 from rebalancer.report.document import SHAPES, shape
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
-from rebalancer.report.page import digest, environment
+from rebalancer.report.page import filled
 from rebalancer.report.terminal import Rows
 from rebalancer.report.text import counts, listing, percent, plural, short_key
 
@@ -276,19 +275,6 @@ def _variant(one: Lived, nothing: float, evictions: int) -> LivedReport:
 # A simulated month as a page: the figures, and the worst loss of a domain day by day, without a script.
 
 WIDTH, HEIGHT, LEFT, BASE = 720, 220, 44, 190
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:60rem;
-color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
-h1{font-size:1.4rem;line-height:1.3}table{border-collapse:collapse}
-th,td{padding:.3rem .9rem .3rem 0;text-align:right}
-th:first-child{text-align:left}.dim{color:light-dark(#5a6675,#97a3b3)}
-svg{width:100%;height:auto}path{fill:none;stroke-width:2}text{font-size:12px;fill:currentColor}
-.grid{stroke:light-dark(#d8dee6,#2c3541);stroke-width:1}
-.nothing{stroke:light-dark(#b3261e,#ff8f85)}.evictions{stroke:light-dark(#9a6200,#e2b04a)}
-.prevention{stroke:light-dark(#0b6bcb,#7cb8ff)}.both{stroke:light-dark(#1a7f4b,#5fce97)}
-.evictions,.both{stroke-dasharray:6 4}
-"""
 
 
 class Line(Struct, frozen=True):
@@ -301,25 +287,15 @@ class Line(Struct, frozen=True):
 def to_html(month: MonthReport) -> str:
     """The whole document as one HTML file. Every value is escaped; nothing runs in it."""
     highest = max((max(v.worst_loss) for v in month.variants), default=0.0) or 1.0
-    return (
-        environment()
-        .get_template("month.html.j2")
-        .render(
-            month=month,
-            source=text.clean(month.source),
-            lines=lines(month, highest),
-            highest=highest,
-            width=WIDTH,
-            height=HEIGHT,
-            left=LEFT,
-            base=BASE,
-            style=_STYLE,
-            version=__version__,
-            policy=(
-                f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'; "
-                "base-uri 'none'; form-action 'none'"
-            ),
-        )
+    return filled(
+        "month",
+        month=month,
+        lines=lines(month, highest),
+        highest=highest,
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        base=BASE,
     )
 
 

@@ -145,7 +145,7 @@ def simulate(
         _month(source, settings, days, seed, output)
         return
     with sandbox_needed("simulate"):
-        from rebalancer.runtime.commands.simulate import Changes, document
+        from rebalancer.runtime.commands.simulate import Changes
         from rebalancer.runtime.commands.simulate import simulate as play
 
     options.set_up_logging(settings, least="error")
@@ -153,7 +153,7 @@ def simulate(
     check_namespaces(captured.snapshot, namespace or ())
     stop = threading.Event()
     with stop_on_signals(stop):
-        simulated = play(
+        shown, interrupted = play(
             captured.snapshot,
             captured.objects(),
             options=plan_options(settings),
@@ -170,9 +170,8 @@ def simulate(
             stop=stop,
             tell=_say,
         )
-    shown = document(simulated)
     sys.stdout.write(to_json(shown) if output == "json" else to_table(shown, sys.stdout))
-    if simulated.interrupted:
+    if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
@@ -238,8 +237,6 @@ Examples:
   rebalancer demo --trace
   # The broken cluster without the daemon, to try the other commands on (docs/tutorial.md)
   rebalancer demo --by-hand
-  # Keep the cluster afterwards, and look around with kubectl
-  rebalancer demo --keep
 """
 
 
@@ -247,9 +244,6 @@ def demo(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed for ties between nodes and for start-up times.")
     ] = 1,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster running afterwards, until interrupted.")
-    ] = False,
     by_hand: Annotated[
         bool,
         typer.Option("--by-hand", help="Evict nothing: leave the broken cluster to you, until interrupted."),
@@ -291,11 +285,6 @@ def demo(
             observers = [*telemetry.observers, board]
             result = run_demo(cluster, kubeconfig, stop=stop, observers=observers, timeout=timeout)
         live_view.conclude(console, board, result)
-        if keep and not result.interrupted:
-            console.print(f"The cluster stays until you interrupt: KUBECONFIG={kubeconfig}", soft_wrap=True)
-            console.print(f"For example: KUBECONFIG={kubeconfig} rebalancer history", soft_wrap=True)
-            stop.clear()
-            stop.wait()
     if result.interrupted and not result.converged:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not result.converged:
@@ -334,10 +323,6 @@ def drill(
             "key, and so do region and hostname (repeatable).",
         ),
     ] = None,
-    each: Annotated[
-        bool,
-        typer.Option("--each", help="Nodes and the domains of all spread constraints. This is the default."),
-    ] = False,
     removed: Annotated[
         bool,
         typer.Option("--removed", help="The nodes are deleted. By default they only stop answering."),
@@ -366,8 +351,6 @@ def drill(
 
     Nothing is changed: failures are replayed on the scheduler's own rules, today and after the plan.
     """
-    if each and (node or domain):
-        raise typer.BadParameter("--each is --node and every --domain: give it alone")
     from rebalancer.report.document import build_drill
     from rebalancer.report.output import render_lines, to_json
     from rebalancer.report.terminal import lines

@@ -220,36 +220,10 @@ _PODS_PER_SECOND = 50.0
 
 
 class Standing(Struct, frozen=True, eq=False):
-    """A cluster at one moment, with its plan. `unplaced`: pods that wait for a node."""
+    """A cluster at one moment, with its plan."""
 
     snapshot: Snapshot
     plan: Plan
-    unplaced: int
-
-    @property
-    def violated(self) -> int:
-        """Constraints in scope that do not hold."""
-        return self.plan.violated
-
-
-class Simulated(Struct, frozen=True, eq=False, kw_only=True):
-    """`before`: as the snapshot has it. `changed`: at rest, after the changes. `after`: after the cycles.
-
-    `notes`: what the changes came to. `interrupted`: a stop was asked for.
-    """
-
-    seed: int
-    notes: tuple[str, ...]
-    before: Standing
-    changed: Standing
-    cycles: tuple[CycleReport, ...]
-    after: Standing
-    interrupted: bool = False
-
-    @property
-    def evicted(self) -> int:
-        """Pods evicted in all cycles."""
-        return sum(c.evicted for c in self.cycles)
 
 
 def simulate(
@@ -263,8 +237,9 @@ def simulate(
     observers: Sequence[Observer] = (),
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> Simulated:
-    """Runs cycles until one has nothing left to do or makes no progress, at most `max_cycles`.
+) -> tuple[SimulationReport, bool]:
+    """Runs cycles until one has nothing left to do or makes no progress, at most `max_cycles`: what came of
+    it, and whether a stop was asked for.
 
     `objects`: those that `snapshot` was read from. `tell` is called with progress in words. Raises UserError
     if a change names nothing.
@@ -310,15 +285,19 @@ def simulate(
         finally:
             cache.stop()
             connection.close()
-    return Simulated(
+    shown = SimulationReport(
         seed=seed,
+        source=snapshot.source,
         notes=tuple(notes),
-        before=before,
-        changed=changed,
+        before=_state(before),
+        changed=_state(changed),
+        after=_state(after),
         cycles=tuple(cycles),
-        after=after,
-        interrupted=interrupted,
+        moves=tuple(SimulatedMove(n, o) for n, cycle in enumerate(cycles, 1) for o in cycle.outcomes),
+        constraints=tuple(_constraints((before, changed, after))),
+        assumptions=(*_REST, *snapshot.warnings),
     )
+    return shown, interrupted
 
 
 def _compared(before: Plan, restarted: Plan) -> str:
@@ -332,11 +311,8 @@ def _compared(before: Plan, restarted: Plan) -> str:
 
 
 def _standing(snapshot: Snapshot, options: PlanOptions) -> Standing:
-    unplaced = sum(not (p.node_name or p.finished or p.terminating) for p in snapshot.pods)
-    return Standing(snapshot, plan_with_findings(snapshot, options), unplaced)
+    return Standing(snapshot, plan_with_findings(snapshot, options))
 
-
-# The result of a simulation → the document that is shown.
 
 _REST = (
     "the embedded cluster preempts nobody, scales no workload by itself and starts every pod",
@@ -344,34 +320,13 @@ _REST = (
 )
 
 
-def document(simulated: Simulated) -> SimulationReport:
-    """The document, with the constraints in scope before, after the changes, and after the cycles."""
-    moments = (simulated.before, simulated.changed, simulated.after)
-    return SimulationReport(
-        seed=simulated.seed,
-        source=simulated.before.snapshot.source,
-        notes=simulated.notes,
-        before=_state(simulated.before),
-        changed=_state(simulated.changed),
-        after=_state(simulated.after),
-        cycles=simulated.cycles,
-        moves=tuple(
-            SimulatedMove(number, o)
-            for number, cycle in enumerate(simulated.cycles, 1)
-            for o in cycle.outcomes
-        ),
-        constraints=tuple(_constraints(moments)),
-        assumptions=(*_REST, *simulated.before.snapshot.warnings),
-    )
-
-
 def _state(standing: Standing) -> State:
     in_scope = [c for c in standing.plan.constraints if c.in_scope]
     return State(
         nodes=len(standing.snapshot.nodes),
         pods=sum(not (p.finished or p.terminating) for p in standing.snapshot.pods),
-        unplaced=standing.unplaced,
-        violated=standing.violated,
+        unplaced=sum(not (p.node_name or p.finished or p.terminating) for p in standing.snapshot.pods),
+        violated=standing.plan.violated,
         excess=standing.plan.excess,
         worst_loss=max((c.worst_domain_loss for c in in_scope), default=0.0),
     )

@@ -176,7 +176,7 @@ def test_pictures_of_the_page_tell_nodes_apart() -> None:
 
 
 def test_no_rule_of_the_page_breaks_words_that_fit_a_line() -> None:
-    style = (Path(page_module.__file__).parent / "html/style.css").read_text()
+    style = (Path(page_module.__file__).parent / "html/report.css").read_text()
     assert "anywhere" not in style
     assert "break-all" not in style
 
