@@ -213,7 +213,9 @@ class ReplaceFirst:
         for ref, constraint in self._spread.get(key, ()):
             # Those of its own ReplicaSet are what the plan is about: the engine counts with them.
             counted = constraint.counts(namespace, labels) != constraint.counts(namespace, left.labels)
-            if counted and (ref is None or pod.owner is None or ref.uid != pod.owner.uid):
+            mine = pod.owner
+            own = ref is not None and mine is not None and (ref.uid, ref.name) == (mine.uid, mine.name)
+            if counted and not own:
                 yield "a spread constraint of other pods asks for"
         for user in self._options.label_users.found if self._options.label_users is not None else ():
             # In any namespace: network policies and monitors select the pods of others too.

@@ -381,7 +381,8 @@ class Releases:
                 return None
             return self._ended(o, Fate.UNDONE, "it was not released: the request came to nothing")
         o.seen_mark = True
-        if there is not None and o.missed and now >= o.asked + _AGAIN:
+        ask = o.missed and not (glance.held or glance.stopping)  # else it is undone all the same
+        if ask and there is not None and now >= o.asked + _AGAIN:
             o.minded, o.asked = self._minded(o, there, glance.mark, watch), now
             glance, _ = self._seen(o, watch)
         next_ = step(glance)
