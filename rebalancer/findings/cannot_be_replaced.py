@@ -19,7 +19,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings.survey import REPLICATED, FindingCode, Proposed, Subject, Survey, finding
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
-from rebalancer.model.reason import Change, Finding, Severity
+from rebalancer.model.reason import Change, Finding, Severity, listing
 from rebalancer.model.snapshot import Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
@@ -69,8 +69,6 @@ def kept_pods(snapshot: Snapshot, evictable: Evictable, table: NodeTable) -> lis
 
 
 # What may have to change so that a replacement finds a node: a constraint, a cordon, or one node.
-
-_NAMED = 3
 
 
 def changes(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> Iterator[Change]:
@@ -165,14 +163,9 @@ def _single(simulation: Simulation, shut: tuple[Shut, ...]) -> str:
     """Nodes that one cause alone shuts."""
     for s in shut:
         if s.alone.any():
-            return f"# on {_names(simulation, s.alone)} nothing else is in the way: {s.cause}"
+            names = (simulation.state.table.names[i] for i in np.flatnonzero(s.alone))
+            return f"# on {listing(names)} nothing else is in the way: {s.cause}"
     return ""
-
-
-def _names(simulation: Simulation, nodes: Bools) -> str:
-    names = [simulation.state.table.names[i] for i in np.flatnonzero(nodes)]
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> Iterator[Change]:
@@ -447,7 +440,6 @@ def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Prop
         shut = shut_nodes(simulation.framework(kept.replacement), kept.replacement)
         may = tuple(changes(simulation, subject, kept, shut))
     names = sorted(p.name for _, some in found for p in some)
-    more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
     if total == 1:
         what = f"if its pod {names[0]} died now, no present node would take its replacement"
     elif number == total:
@@ -455,7 +447,7 @@ def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Prop
     else:
         what = (
             f"if one died now, no present node would take the replacement of {number:,} of its {total:,} "
-            f"pods ({', '.join(names[:_NAMED])}{more})"
+            f"pods ({listing(names)})"
         )
     return _told(simulation, subject, what, shut, may, number, total)
 

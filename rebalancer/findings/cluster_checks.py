@@ -12,7 +12,7 @@ from rebalancer.engine.version import NEGATED_NAMESPACES
 from rebalancer.findings.survey import FindingCode, Subject, Survey, finding, selector_as_written, yaml_of
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Affinity, PodAffinity, PodTemplate
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.reason import Finding, Severity, plural
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget
@@ -86,7 +86,7 @@ def _never(budget: PodDisruptionBudget, covered: list[Subject]) -> Iterator[Find
         Severity.WARNING,
         FindingCode.PDB_NEVER_ALLOWS.value,
         f"PodDisruptionBudget/{namespace}/{name}",
-        f"{field} {written} with {'1 pod' if pods == 1 else f'{pods} pods'} never allows an eviction: drains "
+        f"{field} {written} with {plural(pods, 'pod')} never allows an eviction: drains "
         "wait for ever, and skew stays",
         f"# PodDisruptionBudget {name}{instead}\n" + yaml_of({"spec": {"maxUnavailable": 1}}),
         f"spec.{field}",

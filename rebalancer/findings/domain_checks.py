@@ -10,11 +10,9 @@ from rebalancer.findings.cannot_be_replaced import leaving_out, one_more_like
 from rebalancer.findings.survey import FindingCode, Proposed, Subject, Survey, Written, added, entry, finding
 from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.reason import Change, Finding, Severity
+from rebalancer.model.reason import Change, Finding, Severity, listing, plural
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints
-
-_EXAMPLES = 3
 
 
 def check_domains(subject: Subject, survey: Survey) -> Iterator[Proposed]:
@@ -72,11 +70,9 @@ def _holds_down(group: Group, counts: Ints, out: Bools) -> bool:
 def _told(group: Group, counts: Ints, which: Bools) -> tuple[str, str]:
     """(domains, verb)."""
     names = [group.names[i] for i in np.flatnonzero(which)]
-    more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
-    count = int(counts[np.flatnonzero(which)[0]])
-    pods = "1 pod" if count == 1 else f"{count} pods"
+    pods = plural(int(counts[np.flatnonzero(which)[0]]), "pod")
     each = " each" if len(names) > 1 else ""
-    return f"{group.constraint.topology_key} {', '.join(names[:_EXAMPLES])}{more} ({pods}{each})", (
+    return f"{group.constraint.topology_key} {listing(names)} ({pods}{each})", (
         "are" if len(names) > 1 else "is"
     )
 
@@ -265,16 +261,15 @@ def _key(subject: Subject, survey: Survey, c: Written, usable: Bools) -> Iterato
             field,
         )
         return
-    names = [survey.table.names[i] for i in without[:_EXAMPLES]]
-    more = f" and {len(without) - len(names):,} more" if len(without) > len(names) else ""
+    names = [survey.table.names[i] for i in without]
     effect = "never used by its pods" if c.meant.hard else "counted for nothing"
     yield finding(
         Severity.WARNING if c.meant.hard else Severity.INFO,
         FindingCode.TOPOLOGY_KEY_PARTIAL,
         subject,
         f"{len(without):,} of the {int(usable.sum()):,} nodes that its pods may use lack the label {key} and "
-        f"are {effect}: {', '.join(names)}{more}",
-        "\n".join(f"kubectl label node {name} {key}=<value>" for name in names),
+        f"are {effect}: {listing(names)}",
+        "\n".join(f"kubectl label node {name} {key}=<value>" for name in names[:3]),
         field,
     )
 

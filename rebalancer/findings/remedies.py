@@ -18,7 +18,7 @@ from rebalancer.findings.cannot_be_replaced import Kept, Stuck, stuck_pods
 from rebalancer.findings.survey import REPLICATED, Proposed, Subject, Survey, as_written, changed_entry
 from rebalancer.model.node import NODEPOOL, Node
 from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
-from rebalancer.model.reason import Change, Finding, Remedy, Severity
+from rebalancer.model.reason import Change, Finding, Remedy, Severity, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
@@ -297,18 +297,15 @@ def _of(some: int, every: int) -> str:
 
 def _does(before: _Figures, after: _Figures) -> Iterator[str]:
     if after.pending < before.pending:
-        yield f"{before.pending - after.pending} of {_pods(before.pending, 'Pending pod')} would be placed"
+        yield f"{before.pending - after.pending} of {plural(before.pending, 'Pending pod')} would be placed"
     if after.stuck < before.stuck:
         more = before.stuck - after.stuck
-        yield f"{more} of {_pods(before.stuck, 'pod')} that could not be replaced could be"
+        yield f"{more} of {plural(before.stuck, 'pod')} that could not be replaced could be"
     if after.anew < before.anew:
-        yield f"{after.anew or 'none'} instead of {_pods(before.anew, 'pod')} without a node, all placed anew"
+        left = after.anew or "none"
+        yield f"{left} instead of {plural(before.anew, 'pod')} without a node, all placed anew"
     if after.excess < before.excess:
         yield f"excess {after.excess} instead of {before.excess}"
-
-
-def _pods(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _with(found: Finding, remedies: tuple[Remedy, ...], untried: int) -> Finding:

@@ -35,6 +35,7 @@ from rebalancer.manifests.documents import (
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.node import HOSTNAME, ZONE, Node, ObjectMeta
 from rebalancer.model.pod import Pod
+from rebalancer.model.reason import listing, plural
 from rebalancer.model.snapshot import KINDS, KindRead, Object, Snapshot, build_snapshot, unclear
 
 Paths = Iterable[str | os.PathLike[str]]
@@ -285,14 +286,12 @@ class _Reading:
             things = "a document that is" if count == 1 else f"{count} documents that are"
             yield f"{name}: skipped {things} no Kubernetes object (no kind or metadata)"
         if self._repeated:
-            objects_ = "1 object" if self._repeated == 1 else f"{self._repeated} objects"
-            yield f"{objects_} seen more than once: the newest resourceVersion counts"
+            yield f"{plural(self._repeated, 'object')} seen more than once: the newest resourceVersion counts"
         nodes = {o.name for o in objects if isinstance(o, Node)}
         lost = sorted({o.node_name for o in objects if isinstance(o, Pod) and o.node_name} - nodes)
         if lost:
-            more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
             yield (
-                f"pods run on nodes that are not in the snapshot: {', '.join(lost[:_LISTED])}{more}; "
+                f"pods run on nodes that are not in the snapshot: {listing(lost, _LISTED)}; "
                 "was it taken in pieces, or filtered?"
             )
 

@@ -4,6 +4,7 @@ output.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Literal
@@ -219,3 +220,34 @@ class Finding(Struct, frozen=True, eq=False):
     since: float | None = None
     remedies: tuple[Remedy, ...] = ()
     untried: int = 0
+
+
+# Words of all messages, and names in them, which may come from a hostile snapshot.
+
+_FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+HIDDEN = re.compile(f"[{_FORMATTING}]")
+"""Characters that JSON allows, but that change what a terminal or a reader shows."""
+_UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with all characters made visible (\\x1b) that move a cursor or change the reading
+    direction."""
+    return _UNSAFE.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """A number with its noun: 1 pod, 2 pods."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def listing(names: Iterable[str], limit: int = 3) -> str:
+    """The first few of a list: a, b, c and 4 more."""
+    every = list(names)
+    more = f" and {len(every) - limit:,} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more

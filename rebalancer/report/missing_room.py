@@ -108,14 +108,8 @@ def _tainted(new: NewNodes) -> str:
 
 
 def _amounts(quantities: Mapping[str, str]) -> str:
-    return " and ".join(q if r in ("cpu", "memory") else f"{q} {r}" for r, q in _units(quantities).items())
-
-
-def _units(quantities: Mapping[str, str]) -> dict[str, str]:
     """`2 cpu` is clear, `2` is not."""
-    return {
-        r: f"{q} cpu" if r == "cpu" else f"{q} memory" if r == "memory" else q for r, q in quantities.items()
-    }
+    return " and ".join(f"{q} {r}" for r, q in quantities.items())
 
 
 # Missing room as objects that have an autoscaler hold it ready: CapacityBuffers, or Deployments of pods that

@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from rebalancer.model.reason import HIDDEN
 from rebalancer.report.document import SHAPES, Field, Report
 from rebalancer.report.formats import Color
-from rebalancer.report.text import HIDDEN
 from rebalancer.report.words import Showing
 from rebalancer.spread.constraint import PerDomain
 

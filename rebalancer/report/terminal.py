@@ -167,7 +167,7 @@ def timeline(report: Report) -> str:
     """How long the plan may take. Waves overlap, so that their times do not add up to it."""
     whole = text.duration(report.summary.expected_seconds)
     longest = report.summary.takes_longest
-    why = f" What takes longest is {text.clean(longest)}." if longest else ""
+    why = f" The limit that decides: {text.clean(longest)}." if longest else ""
     return (
         f"About {whole} if pods start as they did before (30 seconds where that is not known). "
         f"A move waits only for those of earlier waves that it depends on.{why}"

@@ -11,42 +11,18 @@ from msgspec import Struct
 from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Finding
+from rebalancer.model.reason import clean as clean
+from rebalancer.model.reason import listing as listing
+from rebalancer.model.reason import plural as plural
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
 from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
 
 _SHORT_KEYS = {ZONE: "zone", REGION: "region", HOSTNAME: "hostname"}
 _FULL_KEYS = {short: key for key, short in _SHORT_KEYS.items()}
-_FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-HIDDEN = re.compile(f"[{_FORMATTING}]")
-"""Characters that JSON allows, but that change what a terminal or a reader shows."""
-_UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
 _ABSENT = re.compile(r"no (.+) in the snapshot: ")
 _MOST_DOMAINS = 8
 _EXAMPLES = 3
-
-
-def clean(text: str) -> str:
-    """The text with all characters made visible (\\x1b) that move a cursor or change the reading
-    direction."""
-    return _UNSAFE.sub(_visible, text)
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def plural(count: int, noun: str, many: str = "") -> str:
-    """A number with its noun: 1 pod, 2 pods."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
-
-
-def listing(names: Iterable[str], limit: int = _EXAMPLES) -> str:
-    """The first few of a list: a, b, c and 4 more."""
-    every = list(names)
-    more = f" and {len(every) - limit:,} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more
 
 
 def short_key(key: str) -> str:

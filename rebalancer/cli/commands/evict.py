@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+from rebalancer.errors import UserError
+from rebalancer.model.reason import ReasonCode, clean
 
 if TYPE_CHECKING:
     from rebalancer.kube.config_maps import Place
@@ -75,10 +78,7 @@ def once(
     stabilization, cool-downs, the canary or an open circuit breaker. With evictions.enabled alone, as in a
     CronJob, it does.
     """
-    import msgspec
-
     from rebalancer.cli.lines import Lines
-    from rebalancer.errors import UserError
     from rebalancer.outcome import End
     from rebalancer.policy.options import ApprovalRules
     from rebalancer.runtime.cycle.clock import SystemClock
@@ -130,9 +130,9 @@ def once(
             )
             planning = live.planning
             if reviewed is not None:  # who hands over a plan approves it
-                policy = msgspec.structs.replace(planning.policy, approval=ApprovalRules())
-                planning = msgspec.structs.replace(planning, policy=policy)
-            return msgspec.structs.replace(live, must_exist=tuple(namespace or ()), planning=planning)
+                policy = replace(planning.policy, approval=ApprovalRules())
+                planning = replace(planning, policy=policy)
+            return replace(live, must_exist=tuple(namespace or ()), planning=planning)
 
         live = options_of(settings)
         newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
@@ -227,7 +227,6 @@ def _ask(question: str, no: str) -> None:
 
 
 def _exit_code(report: CycleReport) -> ExitCode:
-    from rebalancer.model.reason import ReasonCode
     from rebalancer.outcome import End
 
     if report.end is End.STOPPED:
@@ -380,11 +379,9 @@ def pause(
     Sets every brake that it finds, and ends when each running instance has shown that it saw it. It takes
     effect before the next eviction. Replacements that are on their way are not affected.
     """
-    from msgspec.structs import replace
 
     from rebalancer.policy.annotations import pause_value
     from rebalancer.policy.ledger import Fate
-    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.pausing import give_back_all, nobody_in, pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 
@@ -439,7 +436,6 @@ def resume(
     reach: Reach = USUAL,
 ) -> None:
     """End the pause of all evictions. Creates the brake where an installation lacks it."""
-    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.pausing import resume_all
 
     with options.reached(config, reach) as (settings, connection):
@@ -515,7 +511,6 @@ def _answer(
     config: Path | None, reach: Reach, namespace: str, revision: str, only: list[str], *, yes: bool
 ) -> None:
     from rebalancer.cli.lines import say
-    from rebalancer.errors import UserError
     from rebalancer.runtime.live.approval import answer, waiting
     from rebalancer.runtime.live.places import places_of
 
@@ -549,7 +544,6 @@ def _named(places: Sequence[Place]) -> str:
 
 def _end(done: Done) -> None:
     """Says what is not as it should be; then the exit code is 4."""
-    from rebalancer.report.text import clean
 
     for problem in (*done.not_set, *done.not_seen):
         typer.echo(clean(f"error: {problem}"), err=True)

@@ -7,12 +7,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode, progress
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
 from rebalancer.model.node import HOSTNAME
+from rebalancer.model.reason import clean
 
 if TYPE_CHECKING:
     from rebalancer.runtime.commands.remembered import HistoryLine
@@ -144,7 +147,6 @@ def explain(
         raise typer.BadParameter("standard input can be the snapshot or the pod, not both")
     if pod_file is not None and replacement:
         raise typer.BadParameter("--replacement is of a pod that exists")
-    from msgspec.structs import replace
 
     from rebalancer.model.quantity import rfc3339
     from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
@@ -210,14 +212,12 @@ def history(
     reach: Reach = USUAL,
 ) -> None:
     """Show which pods were evicted, why, and how it went, from the ledger and from events."""
-    import msgspec
-
     from rebalancer.cli.lines import say
     from rebalancer.kube.config_maps import Ledgers
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.patches import EventNote, read_events
     from rebalancer.policy.ledger import Ledger
-    from rebalancer.report.text import clean, short_names
+    from rebalancer.report.text import short_names
     from rebalancer.runtime.commands.remembered import history_of
     from rebalancer.runtime.live.places import places_of
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec.structs import replace
 
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode, progress
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+from rebalancer.model.reason import Severity, clean, plural
 
 if TYPE_CHECKING:
     from rebalancer.report.linted import Linted
@@ -168,9 +170,7 @@ def lint(
     kustomizations are not rendered: hand over what helm or kustomize prints. The exit code is 3 if there is
     an error, or with --strict a warning. A comment `# rebalancer: ignore CODE` leaves a finding out.
     """
-    from rebalancer.model.reason import Severity
     from rebalancer.report.linted import WRITERS
-    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.lint import lint as check
 
     levels = _levels(ignore or (), severity or ())
@@ -186,7 +186,6 @@ def lint(
 def _levels(ignore: Iterable[str], severity: Iterable[str]) -> dict[str, str]:
     """Code → level, or "off"."""
     from rebalancer.findings import FindingCode
-    from rebalancer.model.reason import Severity
     from rebalancer.runtime.commands.lint import LintCode
 
     known = sorted({c.value for codes in (FindingCode, LintCode) for c in codes})
@@ -205,9 +204,6 @@ def _levels(ignore: Iterable[str], severity: Iterable[str]) -> dict[str, str]:
 
 
 def _levelled(linted: Linted, levels: dict[str, str]) -> Linted:
-    from msgspec.structs import replace
-
-    from rebalancer.model.reason import Severity
 
     kept = []
     for d in linted.diagnostics:
@@ -248,7 +244,6 @@ def snapshot(
 
     A report from the file gives the same plan as one from the cluster at that time.
     """
-    from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.source import write_captured
 
     source = options.source_of(reach, snapshot, now=now)

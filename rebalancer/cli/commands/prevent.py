@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode
 from rebalancer.cli.options import USUAL, KubectlCommand, Reach, reaches_a_cluster
+from rebalancer.errors import UserError
+from rebalancer.model.reason import clean, plural
 
 if TYPE_CHECKING:
     from rebalancer.settings import Settings
@@ -55,11 +58,9 @@ def show(
 
     And how many scale-ins would have ended better, as far as a daemon has seen them. Nothing is changed.
     """
-    from msgspec.structs import replace
 
     from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
     from rebalancer.prevention.steering import steer
-    from rebalancer.report.text import clean, plural
     from rebalancer.report.words import steering_lines
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.live.configured import scale_in_scope
@@ -85,9 +86,7 @@ def show(
 
 
 def _tell_recorded(settings: Settings, reach: Reach) -> None:
-    from rebalancer.errors import UserError
     from rebalancer.kube.errors import KubeError
-    from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import recorded
     from rebalancer.runtime.cycle.clock import SystemClock
 
@@ -119,7 +118,6 @@ def off(
     Needs the rights to list and to patch pods. Costs that somebody else has set are left alone.
     """
     from rebalancer.outcome import CostOutcome, CostResult
-    from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import take_back
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
@@ -207,7 +205,6 @@ def _files(paths: list[str], write: bool) -> bool:
     """Whether all was done that is to be done."""
     from rebalancer.manifests.documents import texts
     from rebalancer.output_file import output_file
-    from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import fixed_all, manifests
 
     files, templates = manifests(paths)
@@ -238,7 +235,6 @@ def _cluster(names: list[str], reach: Reach, *, apply: bool) -> bool:
     """Whether all of them are as they should be; the first that does not get there ends it. Without `apply`
     the patch is printed that would be made."""
     from rebalancer.kube.patches import Deployments
-    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.fix import ROLLED_OUT, wanted
     from rebalancer.runtime.commands.fix import apply as roll_out
     from rebalancer.runtime.cycle.clock import SystemClock

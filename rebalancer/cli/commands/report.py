@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from rebalancer import __version__
 from rebalancer.cli import options
@@ -193,8 +194,6 @@ def report_of(
 ) -> Report:
     """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave.
     `whose`: a workload (deploy/web), and `selector`: labels of pods, of which alone it is then."""
-    import msgspec
-
     from rebalancer.findings import plan_with_findings
     from rebalancer.month import restart_findings
     from rebalancer.planner.pace import Throttle
@@ -229,8 +228,8 @@ def report_of(
         waits=ledger.waits(loaded.snapshot, planned) if ledger is not None else (),
     )
     # All that it took: advice may take as long as the plan.
-    took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))
-    document = msgspec.structs.replace(document, summary=took)
+    took = replace(document.summary, seconds=round(time.perf_counter() - began, 3))
+    document = replace(document, summary=took)
     only = settings.scope.namespaces.include
     if only:
         document = in_namespaces(document, only)
@@ -250,8 +249,6 @@ def _part_of(
     namespace: str,
 ) -> Report:
     """What the report says of one workload, or of the pods with such labels."""
-    import msgspec
-
     from rebalancer.planner.pace import pace
     from rebalancer.policy.options import PolicyOptions
     from rebalancer.policy.owners import Owners
@@ -268,7 +265,7 @@ def _part_of(
     tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
     workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
     keys, mine = {p.key for p in found}, {w.key for w in tops}
-    part = msgspec.structs.replace(
+    part = replace(
         planned,
         moves=tuple(m for m in planned.moves if m.pod.key in keys),
         demands=tuple(d for d in planned.demands if d.owner in mine),

@@ -12,6 +12,7 @@ import typer
 from rebalancer.cli import options
 from rebalancer.cli.console import ExitCode, progress, sandbox_needed
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+from rebalancer.model.reason import clean, plural
 
 if TYPE_CHECKING:
     from rebalancer.outcome import Observer
@@ -191,7 +192,6 @@ def _month(source: Source, settings: Settings, days: int, seed: int, output: str
 
 
 def _say(text: str) -> None:
-    from rebalancer.report.text import clean
 
     typer.echo(clean(text), err=True)
 
@@ -199,7 +199,6 @@ def _say(text: str) -> None:
 def _progress() -> Observer:
     from rebalancer.outcome import CycleReport, Observer
     from rebalancer.planner.plan import Move, Plan
-    from rebalancer.report.text import plural
 
     class Progress(Observer):
         """Prints a line for each cycle, plan and wave."""
@@ -262,7 +261,6 @@ def demo(
         from rebalancer.cli import live_view
         from rebalancer.cli.live_view import Board
         from rebalancer.runtime.commands.simulate import demo_cluster, run_demo
-    from rebalancer.report.text import plural
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.telemetry.start import TelemetryOptions, telemetry_for
 
@@ -420,7 +418,6 @@ def room(
         to_placeholders,
     )
     from rebalancer.report.output import to_builtins, to_json
-    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.reports import missing_room
     from rebalancer.settings import plan_options
     from rebalancer.yaml import to_yaml

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from rebalancer.manifests import read_objects, read_snapshot
+from rebalancer.manifests.writing import Reading, SnapshotFile, plain, snapshot_file, stripped, write_snapshot
+from rebalancer.manifests.writing import redact as redacted
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.replace_first import asked_for
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable, warned
 
 if TYPE_CHECKING:
@@ -72,28 +76,22 @@ def load_snapshot(source: Source, tell: Callable[[str], None] = lambda _: None) 
     Raises UserError (ManifestError, KubeError), also where too much of it could not be read.
     """
     if source.snapshots:
-        loaded = Loaded(_from_files(source.snapshots, source.now))
+        loaded = Loaded(read_snapshot(source.snapshots, now=source.now))
     else:
         loaded = read_live(source, _Counted(tell))
     check_readable(loaded.snapshot)
     return loaded
 
 
-def _from_files(paths: Sequence[str], now: float | None) -> Snapshot:
-    from rebalancer.manifests import read_snapshot
-
-    return read_snapshot(paths, now=now)
-
-
 def read_live(source: Source, keep: Keep | None = None) -> Loaded:
     """The live cluster, perhaps some moments old, for those who evict nothing; `keep` is given its objects as
     they come. Raises KubeError."""
+    from rebalancer.kube import reading
     from rebalancer.kube.lists import ReadOptions
-    from rebalancer.kube.reading import read_snapshot
 
     with connected(source) as connection:
         clock = SystemClock(server=connection.time)
-        snapshot = read_snapshot(
+        snapshot = reading.read_snapshot(
             connection,
             now=clock.now if source.now is None else source.clock,
             wait=threading.Event().wait,
@@ -107,8 +105,6 @@ def read_live(source: Source, keep: Keep | None = None) -> Loaded:
 def with_label_users(source: Source, snapshot: Snapshot, planning: PlanOptions) -> PlanOptions:
     """The options with what else asks for labels of pods in a live cluster, where some may be replaced
     first."""
-    from rebalancer.policy.replace_first import asked_for
-
     if source.snapshots or not asked_for(snapshot, planning.policy):
         return planning
     from rebalancer.kube.reading import label_users
@@ -172,9 +168,6 @@ def write_captured(source: Source, path: str, *, redact: bool, stdout: Callable[
     """The cluster into a file, live ones object by object as they come. Raises UserError."""
     if not source.snapshots and not redact:
         return _stream(source, path, stdout)
-    from rebalancer.manifests.writing import Reading, plain, write_snapshot
-    from rebalancer.manifests.writing import redact as redacted
-
     captured = capture(source)
     found = captured.snapshot
     reading = Reading(
@@ -192,7 +185,6 @@ def write_captured(source: Source, path: str, *, redact: bool, stdout: Callable[
 def _stream(source: Source, path: str, stdout: Callable[[], BinaryIO]) -> Written:
     from rebalancer.kube.lists import ReadOptions
     from rebalancer.kube.reading import copy
-    from rebalancer.manifests.writing import Reading, SnapshotFile, snapshot_file, stripped
 
     class Into:
         """Strips what nothing reads; a list that begins anew is written once."""
@@ -232,8 +224,6 @@ def _stream(source: Source, path: str, stdout: Callable[[], BinaryIO]) -> Writte
 
 
 def _files(source: Source) -> Captured:
-    from rebalancer.manifests import read_objects, read_snapshot
-
     # Standard input can be read once only.
     piped = sys.stdin.buffer.read() if "-" in source.snapshots else b""
     snapshot = read_snapshot(source.snapshots, now=source.now, stdin=io.BytesIO(piped))
