@@ -53,7 +53,8 @@ class Work:
 
 
 class World:
-    """`prevented`: scale-ins are steered, and revisions are counted apart. `time` in hours."""
+    """`prevented`: scale-ins are steered, and revisions are counted apart. `time` in hours; `state`: the
+    scheduler's view."""
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig | None, *, prevented: bool) -> None:
         self._base, self._config, self._prevented = snapshot, config, prevented
@@ -213,9 +214,9 @@ class World:
     def _again(self, pods: Iterable[Pod]) -> list[Pod]:
         """Places them, as new ones of the same owner."""
         by_key = {p.uid or p.key: p for p in pods}
-        placing = Placing(self._state)
+        placing = Placing(self.state)
         placing.place(by_template((uid, p.template) for uid, p in by_key.items()))
-        names, now = self._state.table.names, self._base.now + self.time * 3600
+        names, now = self.state.table.names, self._base.now + self.time * 3600
         for uid, pod in by_key.items():
             row = placing.placed.get(uid)
             node = names[row] if row is not None else ""
@@ -235,7 +236,7 @@ class World:
     def _delete(self, pod: Pod) -> None:
         uid = pod.uid or pod.key
         if self.pods.pop(uid).node_name:
-            self._state.remove(uid)
+            self.state.remove(uid)
 
     def _first_to_go(self, owner: Workload, pods: list[Pod]) -> list[Pod]:
         costs: dict[str, int] = {}
@@ -257,7 +258,7 @@ class World:
 
     def _counted_with(self, template: PodTemplate) -> list[Pod]:
         """The pods that the constraints of such a pod count, and those that carry them."""
-        own = [c for hard in (True, False) for c in self._state.constraints(template, hard=hard)]
+        own = [c for hard in (True, False) for c in self.state.constraints(template, hard=hard)]
         which: dict[int, bool] = {}
         for pod in self.pods.values():
             if id(pod.template) not in which:
@@ -281,12 +282,7 @@ class World:
         return replace(c, match_label_keys=(*c.match_label_keys, HASH))
 
     def _rebuild(self) -> None:
-        self._state = ClusterState.of(self.snapshot(), self._config)
-
-    @property
-    def state(self) -> ClusterState:
-        """The scheduler's view."""
-        return self._state
+        self.state = ClusterState.of(self.snapshot(), self._config)
 
 
 def _reference(owner: Workload) -> OwnerReference:

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
 from rebalancer.errors import UserError
-
-_SHORT = 2.0
-"""Seconds that need no clock."""
-
-
-class Waiting:
-    """What is waited for, how far it has come, and for how long."""
-
-    def __init__(self, what: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._what = what
-        self._now = now
-        self._began = now()
-        self._come = ""
-
-    def tell(self, come: str) -> None:
-        """How far it has come."""
-        self._come = come
-
-    def line(self) -> str:
-        """As it is at the moment; with the seconds, once there are some."""
-        took = self._now() - self._began
-        said = f"{self._what}: {self._come}" if self._come else self._what
-        return f"{said} … {took:.0f} s" if took > _SHORT else said
 
 
 @contextmanager
@@ -41,26 +17,16 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
     If standard error is not a terminal, shows nothing.
     """
-    waiting = Waiting(what)
     if not sys.stderr.isatty():
-        yield waiting.tell
+        yield lambda _: None
         return
     from rich.console import Console
-    from rich.live import Live
-    from rich.spinner import Spinner
-    from rich.text import Text
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    class Line:
-        """The line with its spinner."""
-
-        spinner = Spinner("dots")
-
-        def __rich__(self) -> Spinner:
-            self.spinner.update(text=Text(waiting.line()))
-            return self.spinner
-
-    with Live(Line(), console=Console(stderr=True), transient=True, refresh_per_second=8):
-        yield waiting.tell
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda come: shown.update(task, description=f"{what}: {come}")
 
 
 # Exit codes, and the name that the program was called by.

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.yaml import read_yaml
+from rebalancer.settings.loading import read_file, read_text
 
 TOPOLOGY = "RemovePodsViolatingTopologySpreadConstraint"
 EVICTOR = "DefaultEvictor"
@@ -118,15 +117,10 @@ ENABLED: dict[str, To | No] = {
 
 def read_policy(path: Path) -> dict[str, Any]:
     """The policy in a YAML or JSON file, or in a ConfigMap in such a file. Raises UserError."""
-    try:
-        document: Any = read_yaml(path.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and document.get("kind") == "ConfigMap":
-            texts = [t for t in (document.get("data") or {}).values() if _KIND in str(t)]
-            document = read_yaml(texts[0]) if texts else None
-    except OSError as e:
-        raise UserError(f"{path}: cannot be read: {(e.strerror or str(e)).lower()}") from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(e).split())}") from e
+    document = read_file(path)
+    if isinstance(document, dict) and document.get("kind") == "ConfigMap":
+        texts = [t for t in map(str, (document.get("data") or {}).values()) if _KIND in t]
+        document = read_text(texts[0], path) if texts else None
     found = (document.get("apiVersion"), document.get("kind")) if isinstance(document, dict) else (None, None)
     if found != (_API, _KIND):
         remedy = "rewrite it as v1alpha2 first: the descheduler's user guide shows the same in v1alpha2"

@@ -103,25 +103,36 @@ def enabled_in_file(path: Path) -> bool | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as e:
-        raise SettingsError([f"configuration {path}: {(e.strerror or str(e)).lower()}"]) from e
-    except UnicodeDecodeError as e:
-        *before, last = e.object[: e.start].decode().split("\n")
-        at = f"{len(before) + 1}:{len(last) + 1}"
-        raise SettingsError([f"{path}:{at}: not UTF-8: {e.reason}"], "save the file as UTF-8") from e
-    try:
-        value = read_yaml(text, _Loader)
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark
-        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise SettingsError([f"{path}{at}: not valid YAML: {e.problem}"]) from e
+    value = read_file(path, _Loader, what="configuration ")
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise SettingsError([f"{path}: a mapping of settings is expected"], "see `rebalancer config show`")
     return _without_empty_groups(value, Settings)
+
+
+def read_file(
+    path: Path, loader: type[PlainLoader] = PlainLoader, *, what: str = "", remedy: str = ""
+) -> Any:
+    """What a file of YAML or JSON says. Raises SettingsError, which says where."""
+    try:
+        return read_text(path.read_text(encoding="utf-8"), path, loader, remedy)
+    except OSError as e:
+        raise SettingsError([f"{what}{path}: {(e.strerror or str(e)).lower()}"], remedy) from e
+    except UnicodeDecodeError as e:
+        *before, last = e.object[: e.start].decode().split("\n")
+        at = f"{len(before) + 1}:{len(last) + 1}"
+        raise SettingsError([f"{path}:{at}: not UTF-8: {e.reason}"], "save the file as UTF-8") from e
+
+
+def read_text(text: str, path: Path, loader: type[PlainLoader] = PlainLoader, remedy: str = "") -> Any:
+    """The same of a text that is in a file."""
+    try:
+        return read_yaml(text, loader)
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark
+        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise SettingsError([f"{path}{at}: not valid YAML: {e.problem}"], remedy) from e
 
 
 def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -175,8 +186,8 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]
     for variable in sorted(v for v in env if v.startswith(PREFIX)):
         if variable in RESERVED or _SERVICE_LINK.match(variable):
             continue
-        path = _path(variable)
-        if path is None:
+        path, field = _named(variable)
+        if field is None:
             close = difflib.get_close_matches(variable, [v for v, _ in environment_names()], n=1, cutoff=0.7)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"environment variable {variable} is no setting{hint}")
@@ -185,7 +196,7 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]
         target = found
         for group in groups:
             target = target.setdefault(group, {})
-        target[key] = _value(env[variable], _field(path))
+        target[key] = _value(env[variable], field)
         if target[key] is None:
             problems.append(
                 f"environment variable {variable}: it has no value: set one, or unset the variable"
@@ -213,13 +224,10 @@ def walk(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[
             yield path, field
 
 
-def _path(variable: str) -> tuple[str, ...] | None:
+def _named(variable: str) -> tuple[tuple[str, ...], FieldInfo | None]:
+    """The setting that a variable means; None if it means none."""
     wanted = [p.replace("_", "").lower() for p in variable.removeprefix(PREFIX).split("__")]
-    return next((path for path, _ in walk(Settings) if [p.lower() for p in path] == wanted), None)
-
-
-def _field(path: tuple[str, ...]) -> FieldInfo:
-    return next(field for p, field in walk(Settings) if p == path)
+    return next((s for s in walk(Settings) if [p.lower() for p in s[0]] == wanted), ((), None))
 
 
 def _value(text: str, field: FieldInfo) -> Any:
@@ -371,12 +379,7 @@ _REMEDY = "planner.schedulerConfig is the KubeSchedulerConfiguration that kube-s
 
 def scheduler_config(file: str) -> SchedulerConfig:
     """The KubeSchedulerConfiguration in a YAML or JSON file. Raises SettingsError."""
-    try:
-        document: Any = read_yaml(Path(file).read_text(encoding="utf-8"))
-    except OSError as e:
-        raise SettingsError([f"{file}: {(e.strerror or str(e)).lower()}"], _REMEDY) from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise SettingsError([f"{file}: not valid YAML: {' '.join(str(e).split())}"], _REMEDY) from e
+    document = read_file(Path(file), remedy=_REMEDY)
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         kind = document.get("kind") if isinstance(document, dict) else None
         raise SettingsError([f"{file}: kind is {kind!r}, not KubeSchedulerConfiguration"], _REMEDY)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import re
+import sys
 from pathlib import Path
 
-from rebalancer.cli.console import Waiting, progress
+import pytest
+
+from rebalancer.cli.console import progress
 from rebalancer.runtime.commands.source import Source, load_snapshot
 from rebalancer.sandbox import ApiServer
 from tests.support.build import nodes, objects, workload
 
 
-def test_the_line_has_phase_counts_and_after_two_seconds_the_time() -> None:
-    times = iter([0.0, 1.0, 2.5, 61.0])
-    waiting = Waiting("reading the cluster", lambda: next(times))
-    assert waiting.line() == "reading the cluster"
-    assert waiting.line() == "reading the cluster … 2 s"
-    waiting.tell("4,000 objects, pods")
-    assert waiting.line() == "reading the cluster: 4,000 objects, pods … 61 s"
+class Terminal(io.StringIO):
+    """Somebody looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_line_has_phase_counts_and_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with progress("reading the cluster") as tell:
+        tell("4,000 objects, [pods]")
+    assert re.search(r"reading the cluster: 4,000 objects, \[pods\].*0:00:0\d", terminal.getvalue())
+    assert terminal.getvalue().endswith("\x1b[2K"), "and it goes"
 
 
 def test_a_live_cluster_is_counted_as_it_comes(tmp_path: Path) -> None:
