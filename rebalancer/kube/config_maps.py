@@ -60,11 +60,6 @@ def labels_of(component: Component) -> dict[str, str]:
     return {NAME: OURS, COMPONENT: component, MANAGED_BY: OURS}
 
 
-def selector_of(component: Component) -> str:
-    """Selects every such object of a cluster, also one that a chart created."""
-    return f"{NAME}={OURS},{COMPONENT}={component}"
-
-
 log = logging.getLogger(__name__)
 
 # The ledger in a ConfigMap: read at the start of a cycle, written before evictions and after them.

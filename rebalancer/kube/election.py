@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -73,11 +71,6 @@ class LeaseStatus(Struct, frozen=True, kw_only=True):
 _DEFAULTS = ElectionOptions()
 
 
-def own_identity() -> str:
-    """Host name (the pod's) and something that no other process has."""
-    return f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}"
-
-
 class Elector:
     """Stands for election from `start` to `stop`, in a thread of its own, over a connection of its own.
 
@@ -95,7 +88,7 @@ class Elector:
         namespace: str,
         name: str,
         *,
-        identity: str = "",
+        identity: str,
         options: ElectionOptions = _DEFAULTS,
         on_change: Callable[[bool], None] = lambda _: None,
         monotonic: Callable[[], float] = steady,
@@ -105,7 +98,7 @@ class Elector:
         brake: Place | None = None,
         component: Component = "lease",
     ) -> None:
-        self.identity = identity or own_identity()
+        self.identity = identity
         self.namespace, self.name = namespace, name
         self._source = connection
         self._connection: Connection | None = None

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.config_maps import CONFIG_MAPS, NAME, OURS, Component, Place, labels_of, selector_of
+from rebalancer.kube.config_maps import COMPONENT, CONFIG_MAPS, NAME, OURS, Component, Place, labels_of
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import NotFoundError, ResponseError, Target, quoted
 from rebalancer.kube.lists import list_target, pages
@@ -230,7 +230,8 @@ def find(
     resource = LEASES if component == "lease" else replace(CONFIG_MAPS, metadata_only=True)
     target = list_target(resource, namespace)
     found = {}
-    for labels, fields in ((selector_of(component), ""), ("", f"metadata.name={name}")):
+    by_label = f"{NAME}={OURS},{COMPONENT}={component}"  # also what a chart created
+    for labels, fields in ((by_label, ""), ("", f"metadata.name={name}")):
         for page in pages(
             connection,
             resource,

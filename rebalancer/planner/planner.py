@@ -136,6 +136,8 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     # scores, a soft excess that stays among it, nothing is proved.
     searched = all(s.solution.proved for s in solved) and not given_up and (len(solved) <= 1 or not left)
     whole = _moves(view, options, waves, results)
+    # Pods are replaced first, and nobody has looked who else asks for their labels.
+    unlooked = options.policy.label_users is None and any(m.release_label for m in whole)
     return Plan(
         constraints=tuple(
             replace(c, least_excess=bound.by_group[g.index])
@@ -154,7 +156,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         assumptions=(
             *view.simulation.assumptions(),
             *((_RESTS_ON_SCORES,) if soft is not None else ()),
-            *((_LABELS_ASKED_FOR,) if _unlooked(options, whole) else ()),
+            *((_LABELS_ASKED_FOR,) if unlooked else ()),
             *not_looked_at(m.owner for m in whole),
             *unread_annotations([m.owner for m in whole]),
         ),
@@ -195,11 +197,6 @@ def _in_turns(
         if not again.waves:
             break
     return waves, given_up, late
-
-
-def _unlooked(options: PlanOptions, moves: tuple[Move, ...]) -> bool:
-    """Whether pods are replaced first, and nobody has looked who else asks for their labels."""
-    return options.policy.label_users is None and any(m.release_label for m in moves)
 
 
 def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:

@@ -519,10 +519,6 @@ class SoftPhase(Phase):
                 queues = queues if found.dropped else [*queues[LARGEST:], *queues[:LARGEST]]
         return Schedule(tuple(waves), tuple(self._dropped.values()))
 
-    def improved(self, found: Schedule) -> Schedule:
-        """Without moves that are made in vain."""
-        return self._not_in_vain(found)
-
     def _held(self, wave: Wave) -> tuple[list[JudgedMove], set[int]]:
         """The moves of a wave that hold as it begins, with the others in flight; and the components whose
         moves do not hold even alone.
@@ -544,7 +540,7 @@ class SoftPhase(Phase):
             held = [m for i, m in enumerate(held) if i not in elsewhere] or held[:1]
         return held, failed
 
-    def _not_in_vain(self, found: Schedule) -> Schedule:
+    def improved(self, found: Schedule) -> Schedule:
         """Without moves that only prepared for others which are not made; the rest is arranged anew."""
         while True:
             sequences = _sequences(found.waves)

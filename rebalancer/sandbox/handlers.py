@@ -214,7 +214,9 @@ class Call:
         return listing.parse(self.query, self.resource)
 
     def is_ahead(self) -> bool:
-        return listing.too_new(self.store, self.options())
+        """Whether a list must wait for a version that has not happened yet."""
+        options = self.options()
+        return not options.token and (options.version or 0) > self.store.revision
 
     def decoded(self, kind: str = "") -> Object:
         return decoded(self.body, self.content_type, kind or self.resource.kind)

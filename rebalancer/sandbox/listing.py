@@ -161,11 +161,6 @@ def _read_token(text: str) -> tuple[int, str]:
         raise bad_request(f"{bad}invalid character '{first}' looking for beginning of value") from None
 
 
-def too_new(store: Store, options: Options) -> bool:
-    """Whether a list must wait for a version that has not happened yet."""
-    return not options.token and (options.version or 0) > store.revision
-
-
 def page(store: Store, resource: Resource, namespace: str | None, options: Options) -> Page:
     """ApiError 410 for a version that is forgotten, 504 for one that has not happened."""
     with store.lock:

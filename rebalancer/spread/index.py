@@ -7,7 +7,7 @@ the cluster. What it says is what a plan of the same moment would say.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 from typing import Protocol
 
 from rebalancer.model.pod import Pod, PodTemplate
@@ -328,10 +328,7 @@ class SpreadIndex:
 
     def excess(self) -> dict[str, dict[Constraint, int]]:
         """The constraints with an excess, by namespace; a namespace without constraints is not in it."""
-        return {name: dict(space.excess) for name, space in self._constrained()}
-
-    def _constrained(self) -> Iterator[tuple[str, Namespace]]:
-        return ((name, space) for name, space in self._namespaces.items() if space.constrained)
+        return {name: dict(space.excess) for name, space in self._namespaces.items() if space.constrained}
 
     def _take(self, space: Namespace, pod: Pod) -> None:
         del space.pods[pod.name]

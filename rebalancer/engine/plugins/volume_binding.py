@@ -142,7 +142,7 @@ class VolumeBinding(Plugin):
         wanted, spec = _requested(claim), claim.spec
         selector = canonical(spec.selector) if spec.selector is not None else None
         usable = []
-        for volume in self.state.storage.volumes_of(claim_class(claim)):
+        for volume in self.state.storage.by_class.get(claim_class(claim), ()):
             v, mine = volume.spec, _bound_to(volume, claim)
             if (
                 (v.claim_ref is not None and not mine)

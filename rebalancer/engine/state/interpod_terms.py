@@ -15,11 +15,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.version import NEGATED_NAMESPACES, ServerVersion
-from rebalancer.model.pod import PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.pod import Affinity, PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.nodes import ByIdentity
 from rebalancer.spread.tally import Anchor, anchors, carrier_anchor
 
 Kind = Literal["required", "required anti", "preferred", "preferred anti"]
@@ -155,7 +155,6 @@ class TermIndex:
         """`snapshot` knows the namespaces."""
         self._version = version
         self._namespaces = {name: n.metadata.labels for name, n in snapshot.namespaces.items()}
-        self._terms: ByIdentity[Terms] = ByIdentity()
         self.carried: dict[Kind, list[Carries]] = {kind: [] for kind in KINDS}
         self._places: dict[tuple[Kind, Anchor], list[int]] = {}
         """Where in `carried` the terms are that select pods of an anchor."""
@@ -168,13 +167,13 @@ class TermIndex:
         affinity = template.affinity
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return NO_TERMS
-        found = self._terms.get(template)
-        if found is None:
-            own = template.namespace
-            required, preferred = _resolved(affinity.pod_affinity, own)
-            required_anti, preferred_anti = _resolved(affinity.pod_anti_affinity, own)
-            found = self._terms.put(Terms(required, required_anti, preferred, preferred_anti), template)
-        return found
+        return self._of(template, affinity)
+
+    @remembered(by=lambda template, _: id(template))
+    def _of(self, template: PodTemplate, affinity: Affinity) -> Terms:
+        required, preferred = _resolved(affinity.pod_affinity, template.namespace)
+        required_anti, preferred_anti = _resolved(affinity.pod_anti_affinity, template.namespace)
+        return Terms(required, required_anti, preferred, preferred_anti)
 
     def learn(self, template: PodTemplate) -> None:
         """A pod of this template is placed."""

@@ -41,9 +41,9 @@ class Storage:
         self.drivers = snapshot.csi_drivers
         self.capacities = snapshot.csi_capacities
         self.csi_nodes = snapshot.csi_nodes
-        self._by_class: dict[str, list[PersistentVolume]] = {}
+        self.by_class: dict[str, list[PersistentVolume]] = {}
         for volume in snapshot.volumes.values():
-            self._by_class.setdefault(volume_class(volume), []).append(volume)
+            self.by_class.setdefault(volume_class(volume), []).append(volume)
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """The claim, if it exists."""
@@ -52,10 +52,6 @@ class Storage:
     def volume(self, name: str) -> PersistentVolume | None:
         """The volume, if it exists."""
         return self._snapshot.volumes.get(name)
-
-    def volumes_of(self, class_name: str) -> list[PersistentVolume]:
-        """All volumes of a class."""
-        return self._by_class.get(class_name, [])
 
     def waits(self, claim: PersistentVolumeClaim) -> bool:
         """Whether the claim is bound only when a pod needs it."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
@@ -21,7 +22,6 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
-from rebalancer.spread.nodes import ByIdentity
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -81,7 +81,6 @@ class Waiting:
             self._waiting[id(pod.template)] += 1
         self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
         """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
-        self._conflicts: ByIdentity[bool] = ByIdentity()
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
         self._roomy: dict[int, bool] = {}
@@ -176,9 +175,9 @@ class Waiting:
             or self._conflict(waiting, victim)
         )
 
+    @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _conflict(self, waiting: PodTemplate, other: PodTemplate) -> bool:
-        found = self._conflicts.get(waiting, other)
-        return self._conflicts.put(can_conflict(waiting, other), waiting, other) if found is None else found
+        return can_conflict(waiting, other)
 
     def _room_for_all(
         self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate

@@ -231,7 +231,7 @@ def test_what_is_not_allowed_or_not_there_is_said(server: ApiServer) -> None:
         assert 'resources: ["leases"], verbs: ["create"]' in str(a.status().error)
     server.faults.clear()
     with connected(server) as c:
-        lost = Elector(c, "no-such-namespace", "rebalancer", options=QUICK).start()
+        lost = Elector(c, "no-such-namespace", "rebalancer", identity="a", options=QUICK).start()
         until(lambda: isinstance(lost.status().error, NotFoundError))
         assert not lost.still_leading()
         lost.stop()
