@@ -234,6 +234,7 @@ class Ledgers:
 # Both are read right before each eviction. What cannot be seen counts as paused: a brake that somebody took
 # away, or whose rights are missing, must not let go of evictions.
 
+_METHODS = {"get": "GET", "create": "POST", "update": "PUT", "delete": "DELETE"}
 _TIMEOUT = 10.0
 _REFUSALS = 3
 """An API server that has just been started refuses everything for a moment."""
@@ -287,13 +288,11 @@ class Brakes:
 
         try:
             body = retry(ask, wait=self._wait, backoff=self._backoff)
-            found = msgspec.json.decode(body, type=Brake)
+            found = self._connection.decoded(body, Brake, target)
         except ForbiddenError as e:
             if tried >= _REFUSALS or self._wait(self._backoff.delay(tried, e.retry_after)):
                 raise
             return self._read(resource, namespace, name, tried + 1)
-        except msgspec.DecodeError as e:
-            raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
         about = found.metadata
         if (about.namespace, about.name) != (namespace, name):
             say = f"{target}: the answer is about {about.namespace}/{about.name}"
@@ -357,7 +356,7 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
     """Removes the brake that `claim_brake` made for this run, unless somebody has paused with it. Raises
     KubeError."""
     try:
-        there = ask_config_map(connection, "GET", "get", place)
+        there = ask_config_map(connection, "get", place)
     except NotFoundError:
         return
     brake = msgspec.convert(there, Brake)
@@ -365,7 +364,7 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
         return
     conditions = {"resourceVersion": brake.metadata.resource_version}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
-    ask_config_map(connection, "DELETE", "delete", place, body)
+    ask_config_map(connection, "delete", place, body)
 
 
 def by_run(annotations: Mapping[str, str]) -> str:
@@ -378,7 +377,7 @@ def slips(connection: Connection, place: Place) -> dict[str, str]:
     """What on the brake there was meant to pause, in words → the command that ends it. Raises KubeError."""
     what = f"configmap {place.name} -n {place.namespace}"
     try:
-        there = msgspec.convert(ask_config_map(connection, "GET", "get", place), Brake)
+        there = msgspec.convert(ask_config_map(connection, "get", place), Brake)
     except NotFoundError:
         return {}
     return {said: command.format(what) for said, command in there.slips.items()}
@@ -386,7 +385,7 @@ def slips(connection: Connection, place: Place) -> dict[str, str]:
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:
     """The ConfigMap's resourceVersion. Raises KubeError."""
-    return _version(ask_config_map(connection, "GET", "get", place, timeout=timeout))
+    return _version(ask_config_map(connection, "get", place, timeout=timeout))
 
 
 def server_time(connection: Connection) -> float | None:
@@ -427,7 +426,7 @@ def _edit_once(
     create: Mapping[str, str] | None,
 ) -> BrakeSet:
     try:
-        whole = ask_config_map(connection, "GET", "get", place)
+        whole = ask_config_map(connection, "get", place)
     except NotFoundError:
         if create is None:
             raise
@@ -436,35 +435,26 @@ def _edit_once(
         metadata: dict[str, Any] = {"name": place.name, "namespace": place.namespace}
         metadata |= {"labels": labels_of("brake"), "annotations": annotations}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        return BrakeSet(None, _version(ask_config_map(connection, "POST", "create", place, body)))
+        return BrakeSet(None, _version(ask_config_map(connection, "create", place, body)))
     former = whole["metadata"].get("annotations") or {}
     annotations = dict(former)
     before = change(annotations)
     if annotations == former:
         return BrakeSet(before, _version(whole), stays=before is not None)
     body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
-    return BrakeSet(before, _version(ask_config_map(connection, "PUT", "update", place, body)))
+    return BrakeSet(before, _version(ask_config_map(connection, "update", place, body)))
 
 
 def ask_config_map(
-    connection: Connection,
-    method: str,
-    verb: str,
-    place: Place,
-    body: Any = None,
-    timeout: float = _TIMEOUT,
+    connection: Connection, verb: str, place: Place, body: Any = None, timeout: float = _TIMEOUT
 ) -> dict[str, Any]:
-    """The ConfigMap as it is answered; for "delete", what the server says."""
+    """One request about one ConfigMap; the answer whole. Raises KubeError."""
     target = Target(verb, CONFIG_MAPS, place.namespace, place.name)
-    path = CONFIG_MAPS.path(place.namespace, "" if method == "POST" else place.name)
-    answer = connection.request(method, path, target, body=body, read_timeout=timeout)
-    try:
-        whole = msgspec.json.decode(answer.body, type=dict[str, Any])
-        if verb != "delete":
-            msgspec.convert(whole, Brake)
-    except msgspec.DecodeError as e:
-        raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=answer.code) from e
-    return whole
+    path = CONFIG_MAPS.path(place.namespace, "" if verb == "create" else place.name)
+    answer = connection.request(_METHODS[verb], path, target, body=body, read_timeout=timeout)
+    if verb != "delete":
+        connection.decoded(answer.body, Brake, target)
+    return connection.decoded(answer.body, dict[str, Any], target)
 
 
 def _version(whole: dict[str, Any]) -> str:

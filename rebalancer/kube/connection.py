@@ -17,6 +17,7 @@ from http.client import IncompleteRead
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import urllib3
 from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
@@ -42,7 +43,9 @@ from rebalancer.kube.errors import (
     TransportError,
     UnauthorizedError,
     error_of,
+    quoted,
 )
+from rebalancer.model.decode import MALFORMED
 
 # What a failure below HTTP means, in words, and whether the server may have received the request.
 
@@ -281,6 +284,18 @@ class Connection:
             return Stream(answer, lambda e: self._no_answer(e, target, timeout))
 
         return self._authorized(ask)
+
+    def decoded(self, body: bytes | msgspec.Raw, of: type[T], target: Target) -> T:
+        """What an answer says. Raises ResponseError where that cannot be of an API server."""
+        try:
+            return msgspec.json.decode(body, type=of)
+        except MALFORMED as e:
+            raise ResponseError(
+                f"{target}: cannot be read: {e}: {quoted(bytes(body))}",
+                f"is {self.who} really an API server, with no proxy in between that answers for it?",
+                target=target,
+                code=200,
+            ) from e
 
     def close(self) -> None:
         """Closes idle sockets; a request after that opens new ones."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.kube.config_maps import COMPONENT, CONFIG_MAPS, NAME, OURS, Component, Place, labels_of
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
-from rebalancer.kube.errors import NotFoundError, ResponseError, Target, quoted
+from rebalancer.kube.errors import NotFoundError, Target
 from rebalancer.kube.lists import list_target, pages
 from rebalancer.kube.resources import Resource
 from rebalancer.model.quantity import epoch
@@ -77,7 +77,6 @@ class Lease(Struct, frozen=True, eq=False):
 
 
 _NONE: Mapping[str, str] = {}
-_DECODER = msgspec.json.Decoder(_Wire)
 
 
 class LeaseClient:
@@ -140,16 +139,8 @@ class LeaseClient:
         answer = self._connection.request(
             method, LEASES.path(self.namespace, name), target, body=body, read_timeout=timeout
         )
-        try:
-            wire = _DECODER.decode(answer.body)
-            whole = msgspec.json.decode(answer.body)
-        except msgspec.DecodeError as e:
-            raise ResponseError(
-                f"{target}: cannot be read: {e}: {quoted(answer.body)}",
-                f"is {self._connection.who} really an API server?",
-                target=target,
-                code=answer.code,
-            ) from e
+        wire = self._connection.decoded(answer.body, _Wire, target)
+        whole = self._connection.decoded(answer.body, dict[str, Any], target)
         return Lease(
             wire.metadata.resource_version, wire.spec or LeaseSpec(), wire.metadata.annotations or {}, whole
         )
@@ -160,7 +151,6 @@ class LeaseClient:
 # Whoever may write in some namespace can make objects that look like these. A ClusterRoleBinding is an
 # administrator's: it says in which namespaces the tool was installed.
 
-T = TypeVar("T")
 _TIMEOUT = 15.0
 _LONG_AGO = 600.0
 """Seconds since its last renewal after which the holder of a lease has most likely ended without a word."""
@@ -243,7 +233,7 @@ def find(
             read_timeout=_TIMEOUT,
         ):
             for raw in page.items or ():
-                item = _found(_decode(raw, _Item, target), connection)
+                item = _found(connection.decoded(raw, _Item, target), connection)
                 found[item.place] = item
     return [found[place] for place in sorted(found, key=str)]
 
@@ -263,7 +253,7 @@ def find_one(
     def ask() -> Found:
         path = resource.path(place.namespace, place.name)
         answer = connection.request("GET", path, target, read_timeout=_TIMEOUT)
-        return _found(_decode(answer.body, _Item, target), connection)
+        return _found(connection.decoded(answer.body, _Item, target), connection)
 
     try:
         return retry(ask, wait=wait, backoff=backoff)
@@ -281,18 +271,11 @@ def granted(connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BA
     def ask() -> _Bindings:
         query = {"labelSelector": f"{NAME}={OURS}"}
         answer = connection.request("GET", _BINDINGS.path(), target, query=query, read_timeout=_TIMEOUT)
-        return _decode(answer.body, _Bindings, target)
+        return connection.decoded(answer.body, _Bindings, target)
 
     bindings = retry(ask, wait=wait, backoff=backoff).items
     subjects = (s for b in bindings if b.role_ref.name.endswith(_ROLES) for s in b.subjects or ())
     return frozenset(s.namespace for s in subjects if s.kind == "ServiceAccount" and s.namespace)
-
-
-def _decode(body: bytes | Raw, type_: type[T], target: Target) -> T:
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except msgspec.DecodeError as e:
-        raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
 
 
 def _found(item: _Item, connection: Connection) -> Found:

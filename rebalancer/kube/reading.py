@@ -172,15 +172,7 @@ def server_version(connection: Connection, *, wait: Wait, backoff: Backoff = DEF
 
     def ask() -> _Version:
         answer = connection.request("GET", "/version", target)
-        try:
-            return msgspec.json.decode(answer.body, type=_Version)
-        except msgspec.DecodeError as e:
-            raise ResponseError(
-                f"{target}: {e}: {quoted(answer.body)}",
-                f"is {connection.who} really an API server?",
-                target=target,
-                code=answer.code,
-            ) from e
+        return connection.decoded(answer.body, _Version, target)
 
     version = retry(ask, wait=wait, backoff=backoff)
     if version.git_version:
@@ -312,19 +304,11 @@ class Objects:
         target = Target("list", LIMIT_RANGES, namespace)
 
         def read() -> tuple[LimitRange, ...]:
-            found: list[LimitRange] = []
-            try:
-                for page in pages(
-                    self._connection,
-                    LIMIT_RANGES,
-                    wait=self._wait,
-                    namespace=namespace,
-                    backoff=self._backoff,
-                ):
-                    found += (msgspec.json.decode(raw, type=LimitRange) for raw in page.items or ())
-            except MALFORMED as e:
-                raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
-            return tuple(found)
+            listed = pages(
+                self._connection, LIMIT_RANGES, wait=self._wait, namespace=namespace, backoff=self._backoff
+            )
+            every = (raw for page in listed for raw in page.items or ())
+            return tuple(self._connection.decoded(raw, LimitRange, target) for raw in every)
 
         return self._unless_refused(LIMIT_RANGES.kind, namespace, read)
 
@@ -334,14 +318,17 @@ class Objects:
         slices, chosen = ENDPOINT_SLICES, f"kubernetes.io/service-name={service}"
         target = Target("list", slices, namespace)
         found: set[str] = set()
-        try:
-            for page in pages(self._connection, slices, wait=self._wait, namespace=namespace, labels=chosen,
-                              backoff=self._backoff):  # fmt: skip
-                for raw in page.items or ():
-                    every = msgspec.json.decode(raw, type=_EndpointSlice).endpoints or ()
-                    found |= {e.target_ref.uid for e in every if e.conditions.ready is not False}
-        except MALFORMED as e:
-            raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
+        for page in pages(
+            self._connection,
+            slices,
+            wait=self._wait,
+            namespace=namespace,
+            labels=chosen,
+            backoff=self._backoff,
+        ):
+            for raw in page.items or ():
+                every = self._connection.decoded(raw, _EndpointSlice, target).endpoints or ()
+                found |= {e.target_ref.uid for e in every if e.conditions.ready is not False}
         return frozenset(found)
 
     def nodes(self) -> tuple[Node, ...]:

@@ -203,9 +203,9 @@ class Approvals:
             data["names"] = "\n".join(list(_names(steps))[:_MOST_NAMED])
         metadata = {"namespace": place.namespace, "name": place.name, "labels": labels_of("plan")}
         body = there or {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        how = ("PUT", "update") if there else ("POST", "create")
+        how = "update" if there else "create"
         kept = {k: v for k, v in (body.get("data") or {}).items() if k not in _DATA}
-        ask_config_map(self._connection, *how, place, {**body, "data": kept | data})
+        ask_config_map(self._connection, how, place, {**body, "data": kept | data})
         self._shown[place] = held.revision
         if held is before or not steps:
             return []
@@ -228,7 +228,7 @@ class Approvals:
         self._looked = self._clock.monotonic()
         for place in self._shown:
             with suppress(KubeError):
-                said = _said(ask_config_map(self._connection, "GET", "get", place, timeout=_TIMEOUT))
+                said = _said(ask_config_map(self._connection, "get", place, timeout=_TIMEOUT))
                 if place not in self._consents or said != self._consents[place].said:
                     return True
         return False
@@ -260,7 +260,7 @@ class Approvals:
     def _read(self, place: Place) -> dict[str, Any] | None:
         """The ConfigMap, None if it is missing; takes over what it says. Raises KubeError."""
         try:
-            there = ask_config_map(self._connection, "GET", "get", place, timeout=_TIMEOUT)
+            there = ask_config_map(self._connection, "get", place, timeout=_TIMEOUT)
         except NotFoundError:
             there = None
         said, former = _said(there), self._consents.get(place)
@@ -485,7 +485,7 @@ def waiting(connection: Connection, namespace: str, *, yes: bool = True) -> Mapp
     """What is shown in this namespace. Raises KubeError; UserError where nothing is, or where nothing waits
     although it is to be approved (`yes`)."""
     try:
-        there = ask_config_map(connection, "GET", "get", Place(namespace, PLAN))
+        there = ask_config_map(connection, "get", Place(namespace, PLAN))
     except NotFoundError as e:
         say = f"no plan waits for approval in namespace {namespace}: ConfigMap {PLAN} is missing"
         usual = "-n names another namespace; plans are shown by a daemon with approval.mode: required"
