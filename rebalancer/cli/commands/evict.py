@@ -14,7 +14,7 @@ import typer
 from msgspec.structs import replace
 
 from rebalancer.cli import options
-from rebalancer.cli.console import ExitCode
+from rebalancer.cli.console import ExitCode, progress
 from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
 from rebalancer.errors import UserError
 from rebalancer.model.reason import ReasonCode, clean
@@ -180,13 +180,13 @@ def _asked(
 ) -> tuple[Reviewed, Sequence[ConstraintResult]]:
     """The plan to which somebody said yes, if it was still the same afterwards, and the constraints as it
     leaves them. Exits where they say no."""
-    from rebalancer.cli.commands.report import report_of
     from rebalancer.report.output import render_plan
+    from rebalancer.runtime.commands.reports import report_of
     from rebalancer.runtime.live.once import Reviewed, ReviewedEviction
 
     seen: object = None
     while True:
-        document = report_of(settings, source, named or ())
+        document = report_of(settings, source, named or (), shows=progress)
         moves = [e.move for e in document.evictions]
         plan = {(m.pod.uid, m.destinations, m.method) for m in moves}
         now = sum(m.waits is None for m in moves)

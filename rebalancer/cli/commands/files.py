@@ -281,9 +281,10 @@ def bug_report(
     import tarfile
     import tempfile
 
-    from rebalancer.cli.commands.report import report_of, versions
+    from rebalancer.cli.commands.report import versions
     from rebalancer.output_file import output_file
     from rebalancer.report.output import to_json
+    from rebalancer.runtime.commands.reports import report_of
     from rebalancer.runtime.commands.source import Source, write_captured
     from rebalancer.settings import load_settings
     from rebalancer.settings.loading import without_names

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from msgspec.structs import replace
 
 from rebalancer import __version__
 from rebalancer.cli import options
@@ -22,14 +21,6 @@ from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
 from rebalancer.report.formats import Color, Format, format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rebalancer.model.snapshot import Snapshot
-    from rebalancer.planner import PlanOptions
-    from rebalancer.planner.pace import Throttle
-    from rebalancer.planner.plan import Plan
-    from rebalancer.report.document import DrillReport, Report
-    from rebalancer.runtime.commands.remembered import Remembered
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -135,6 +126,7 @@ def report(
     from rebalancer.report.exports import render, write
     from rebalancer.report.words import Command, Showing
     from rebalancer.runtime.commands.explain import is_workload
+    from rebalancer.runtime.commands.reports import report_of
 
     settings = options.settings_of(config, namespace, all_namespaces)
     whose = [f for f in files or () if is_workload(f) and not Path(f).exists()]
@@ -162,7 +154,14 @@ def report(
     )
     showing = Showing(color=color, command=command, summary=summary, top=top)
     made = partial(
-        report_of, settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
+        report_of,
+        settings,
+        source,
+        namespace or (),
+        drill=drill,
+        whose="".join(whose),
+        selector=selector,
+        shows=progress,
     )
     document = made()
     if to_file:
@@ -183,107 +182,6 @@ def report(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def report_of(
-    settings: Settings,
-    source: Source,
-    named: Sequence[str] = (),
-    *,
-    drill: bool = False,
-    whose: str = "",
-    selector: str = "",
-) -> Report:
-    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave.
-    `whose`: a workload (deploy/web), and `selector`: labels of pods, of which alone it is then."""
-    from rebalancer.findings import plan_with_findings
-    from rebalancer.month import restart_findings
-    from rebalancer.planner.pace import Throttle
-    from rebalancer.report.building import build_report
-    from rebalancer.report.document import in_namespaces
-    from rebalancer.runtime.commands.reports import missing_room
-    from rebalancer.runtime.commands.source import with_label_users
-    from rebalancer.runtime.observers.neighbours import neighbours
-    from rebalancer.settings import plan_options
-
-    began = time.perf_counter()
-    loaded = options.read(source, named)
-    planning = with_label_users(source, loaded.snapshot, plan_options(settings))
-    ledger = _remembered(settings, source)
-    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-        if ledger is None:
-            planned = plan_with_findings(loaded.snapshot, planning)
-        else:
-            planned, planning = ledger.plan(loaded.snapshot, planning)
-    throttle = Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0)
-    document = build_report(
-        planned,
-        loaded.snapshot,
-        generated_at=source.clock(),
-        seconds=0.0,
-        cluster=loaded.cluster,
-        around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
-        namespaces=settings.scope.namespaces.include,
-        drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
-        throttle=throttle,
-        room=missing_room(loaded.snapshot, planning, planned),
-        waits=ledger.waits(loaded.snapshot, planned) if ledger is not None else (),
-    )
-    # All that it took: advice may take as long as the plan.
-    took = replace(document.summary, seconds=round(time.perf_counter() - began, 3))
-    document = replace(document, summary=took)
-    only = settings.scope.namespaces.include
-    if only:
-        document = in_namespaces(document, only)
-    if not (whose or selector):
-        return document
-    namespace = named[0] if len(named) == 1 else ""
-    return _part_of(document, loaded.snapshot, planned, throttle, whose, selector, namespace)
-
-
-def _part_of(
-    document: Report,
-    snapshot: Snapshot,
-    planned: Plan,
-    throttle: Throttle,
-    whose: str,
-    selector: str,
-    namespace: str,
-) -> Report:
-    """What the report says of one workload, or of the pods with such labels."""
-    from rebalancer.planner.pace import pace
-    from rebalancer.policy.options import PolicyOptions
-    from rebalancer.policy.owners import Owners
-    from rebalancer.report.document import of_workloads
-    from rebalancer.runtime.commands.explain import parse_selector, pods_of
-
-    wanted = parse_selector(selector)
-    found = (
-        pods_of(snapshot, whose, namespace)
-        if whose
-        else [p for p in snapshot.pods if wanted.matches(p.template.labels)]
-    )
-    owners = Owners(snapshot, PolicyOptions())
-    tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
-    workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
-    keys, mine = {p.key for p in found}, {w.key for w in tops}
-    part = replace(
-        planned,
-        moves=tuple(m for m in planned.moves if m.pod.key in keys),
-        demands=tuple(d for d in planned.demands if d.owner in mine),
-    )
-    lasts = pace(part, snapshot, throttle)
-    return of_workloads(document, workloads, keys, whose or f"-l {selector}", lasts)
-
-
-def _drilled(settings: Settings, snapshot: Snapshot, planning: PlanOptions, planned: Plan) -> DrillReport:
-    """What the failure of each node and each domain comes to."""
-    from rebalancer.report.document import build_drill
-    from rebalancer.runtime.commands.reports import drilled
-
-    with progress(f"letting {len(snapshot.nodes):,} nodes fail, one at a time"):
-        found = drilled(snapshot, planning, plan=planned)
-    return build_drill(found, source=snapshot.source, namespaces=settings.scope.namespaces.include)
-
-
 def _report_fleet(
     settings: Settings,
     source: Source,
@@ -297,13 +195,15 @@ def _report_fleet(
     """One report of several clusters; exits with 1 if one of them could not be read."""
     from rebalancer.output_file import output_file as written
     from rebalancer.report.exports import render
-    from rebalancer.runtime.commands.reports import fleet_report, sources_in, sources_of
+    from rebalancer.runtime.commands.reports import fleet_report, report_of, sources_in, sources_of
 
     if source.snapshots or source.context or (contexts and folder is not None):
         raise typer.BadParameter("--contexts, --fleet, --context and files exclude each other")
     sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
     generated_at = source.clock()
-    document = fleet_report(sources, partial(report_of, settings), generated_at=generated_at, jobs=jobs)
+    document = fleet_report(
+        sources, partial(report_of, settings, shows=progress), generated_at=generated_at, jobs=jobs
+    )
     shown = render(document, form, stream=sys.stdout if file is None else None)
     if file is not None:
         with written(str(file)) as out:
@@ -314,15 +214,6 @@ def _report_fleet(
         raise typer.Exit(ExitCode.ERROR)
     if exit_code and document.summary.violated:
         raise typer.Exit(ExitCode.VIOLATIONS)
-
-
-def _remembered(settings: Settings, source: Source) -> Remembered | None:
-    """What the ledger says. Files have none, and need no client."""
-    if source.snapshots:
-        return None
-    from rebalancer.runtime.commands.remembered import remembered
-
-    return remembered(settings, source)
 
 
 # `rebalancer version`: which version this is, and which schedulers it knows.

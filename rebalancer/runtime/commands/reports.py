@@ -1,34 +1,48 @@
-"""A cluster drilled: its failures today, and after the plan."""
+"""Reports of one cluster and of several, failures, missing room, a month: made, and not yet written."""
 
 from __future__ import annotations
 
 import gzip
 import re
+import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rebalancer.drill import Drill, drill
 from rebalancer.drill.lost import NODE, Manner
 from rebalancer.errors import UserError
+from rebalancer.findings import plan_with_findings
 from rebalancer.manifests.documents import SUFFIXES, manifests_in
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.month import Lived, Variant, play
+from rebalancer.month import Lived, Variant, play, restart_findings
 from rebalancer.planner import PlanOptions
+from rebalancer.planner.pace import Throttle, pace
 from rebalancer.planner.plan import Plan
-from rebalancer.report.document import Report
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
+from rebalancer.report.building import build_report
+from rebalancer.report.document import Report, build_drill, in_namespaces, of_workloads
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
 from rebalancer.report.simulated import MonthReport, build_month
 from rebalancer.report.text import full_key, listing
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
-from rebalancer.runtime.commands.source import Source
-from rebalancer.runtime.cycle.clock import check_readable
+from rebalancer.runtime.commands.explain import parse_selector, pods_of
+from rebalancer.runtime.commands.source import Source, load_snapshot, with_label_users
+from rebalancer.runtime.cycle.clock import check_namespaces, check_readable
+from rebalancer.runtime.observers.neighbours import neighbours
+from rebalancer.settings import Settings, plan_options
+
+if TYPE_CHECKING:
+    from rebalancer.runtime.commands.remembered import Remembered
 
 _BEGINS = 200
 """Bytes of a file by which a report is known."""
@@ -85,6 +99,111 @@ def missing_room(snapshot: Snapshot, options: PlanOptions, plan: Plan, *, asked:
     if not asked and (not plan.residual_excess or len(snapshot.pods) > LOOKED_FOR_UNASKED):
         return None
     return room(snapshot, options, plan)
+
+
+# The report of one cluster.
+
+Shows = Callable[[str], AbstractContextManager[Callable[[str], None]]]
+"""Around what takes a while: says what it is, and is told how far it has come."""
+
+
+@contextmanager
+def nothing_shown(_: str) -> Iterator[Callable[[str], None]]:
+    """Nobody is watching."""
+    yield lambda _: None
+
+
+def report_of(
+    settings: Settings,
+    source: Source,
+    named: Sequence[str] = (),
+    *,
+    drill: bool = False,
+    whose: str = "",
+    selector: str = "",
+    shows: Shows = nothing_shown,
+) -> Report:
+    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave.
+    `whose`: a workload (deploy/web), and `selector`: labels of pods, of which alone it is then."""
+    began = time.perf_counter()
+    with shows("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell)
+    check_namespaces(loaded.snapshot, named)
+    planning = with_label_users(source, loaded.snapshot, plan_options(settings))
+    ledger = _remembered(settings, source)
+    with shows(f"planning for {len(loaded.snapshot.pods):,} pods"):
+        if ledger is None:
+            planned = plan_with_findings(loaded.snapshot, planning)
+        else:
+            planned, planning = ledger.plan(loaded.snapshot, planning)
+    failures = None
+    if drill:
+        with shows(f"letting {len(loaded.snapshot.nodes):,} nodes fail, one at a time"):
+            found = drilled(loaded.snapshot, planning, plan=planned)
+        failures = build_drill(
+            found, source=loaded.snapshot.source, namespaces=settings.scope.namespaces.include
+        )
+    throttle = Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0)
+    document = build_report(
+        planned,
+        loaded.snapshot,
+        generated_at=source.clock(),
+        seconds=0.0,
+        cluster=loaded.cluster,
+        around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
+        namespaces=settings.scope.namespaces.include,
+        drill=failures,
+        throttle=throttle,
+        room=missing_room(loaded.snapshot, planning, planned),
+        waits=ledger.waits(loaded.snapshot, planned) if ledger is not None else (),
+    )
+    # All that it took: advice may take as long as the plan.
+    took = replace(document.summary, seconds=round(time.perf_counter() - began, 3))
+    document = replace(document, summary=took)
+    if only := settings.scope.namespaces.include:
+        document = in_namespaces(document, only)
+    if not (whose or selector):
+        return document
+    namespace = named[0] if len(named) == 1 else ""
+    return _part_of(document, loaded.snapshot, planned, throttle, whose, selector, namespace)
+
+
+def _part_of(
+    document: Report,
+    snapshot: Snapshot,
+    planned: Plan,
+    throttle: Throttle,
+    whose: str,
+    selector: str,
+    namespace: str,
+) -> Report:
+    """What the report says of one workload, or of the pods with such labels."""
+    wanted = parse_selector(selector)
+    found = (
+        pods_of(snapshot, whose, namespace)
+        if whose
+        else [p for p in snapshot.pods if wanted.matches(p.template.labels)]
+    )
+    owners = Owners(snapshot, PolicyOptions())
+    tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
+    workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
+    keys, mine = {p.key for p in found}, {w.key for w in tops}
+    part = replace(
+        planned,
+        moves=tuple(m for m in planned.moves if m.pod.key in keys),
+        demands=tuple(d for d in planned.demands if d.owner in mine),
+    )
+    lasts = pace(part, snapshot, throttle)
+    return of_workloads(document, workloads, keys, whose or f"-l {selector}", lasts)
+
+
+def _remembered(settings: Settings, source: Source) -> Remembered | None:
+    """What the ledger says. Files have none, and need no client."""
+    if source.snapshots:
+        return None
+    from rebalancer.runtime.commands.remembered import remembered
+
+    return remembered(settings, source)
 
 
 # The report of several clusters: by context, or by the files of a directory.

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from rebalancer.cli.commands.report import report_of
 from rebalancer.runtime.commands import reports
+from rebalancer.runtime.commands.reports import report_of
 from rebalancer.runtime.commands.source import Source
 from rebalancer.settings import load_settings
 
