@@ -9,7 +9,7 @@ import typer
 
 from rebalancer import __version__
 from rebalancer.cli.commands import evict, explain, files, prevent, report, what_if
-from rebalancer.cli.options import ActingCommand, KubectlCommand
+from rebalancer.cli.options import KubectlCommand
 
 _EXAMPLES = """\b
 Examples:
@@ -65,8 +65,7 @@ def _add(name: str, module: ModuleType) -> None:
     command = getattr(module, name)
     summary = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
     examples = getattr(module, f"{name.upper()}_EXAMPLES", None)
-    cls = ActingCommand if name in ("once", "run") else KubectlCommand
-    app.command(epilog=examples, cls=cls, short_help=summary)(command)
+    app.command(epilog=examples, cls=KubectlCommand, short_help=summary)(command)
 
 
 for _name, _module in (

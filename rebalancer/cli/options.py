@@ -239,12 +239,14 @@ _SHORT_WITH_EQUALS = re.compile(r"-[A-Za-z]=.*", re.DOTALL)
 
 
 class KubectlCommand(TyperCommand):
-    """A command that takes `-o=json` as `-o json`, and says in plain words what is wrong with a value."""
+    """A command that takes `-o=json` as `-o json` and `--dry-run` as `--dry-run=client`, and says in plain
+    words what is wrong with a value. typer has no options with an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Takes the equals sign out; what stands behind `--` is left alone."""
         end = args.index("--") if "--" in args else len(args)
         spelled = [f"{a[:2]}{a[3:]}" if _SHORT_WITH_EQUALS.fullmatch(a) else a for a in args[:end]]
+        spelled = ["--dry-run=client" if a == "--dry-run" else a for a in spelled]
         try:
             return super().parse_args(ctx, [*spelled, *args[end:]])
         except typer.BadParameter as e:
@@ -287,19 +289,6 @@ LedgerNamespace = Annotated[
         help="Where ledger, brake and lease are (ledger.namespace); needed only if several might be meant.",
     ),
 ]
-
-
-class ActingCommand(KubectlCommand):
-    """A command whose --dry-run without a value means --dry-run=client, as in kubectl.
-
-    typer has no options with an optional value.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Replaces --dry-run by --dry-run=client."""
-        end = args.index("--") if "--" in args else len(args)
-        spelled = ["--dry-run=client" if a == "--dry-run" else a for a in args[:end]]
-        return super().parse_args(ctx, [*spelled, *args[end:]])
 
 
 def is_dry(dry_run: str) -> bool:

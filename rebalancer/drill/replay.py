@@ -120,11 +120,6 @@ _EXPLAINED = 50
 """Workloads of one failure of which is told what shuts the nodes."""
 
 
-def lost_with(intact: Intact, down: Bools) -> list[Lost]:
-    """The pods that are lost with these nodes, by node and name."""
-    return [lost for row in np.flatnonzero(down).tolist() for lost in intact.owned.lost(intact.on_node[row])]
-
-
 _STEPS, _TURNS = 8, 64
 """In so many steps at most the nodes of a domain fail one after the other, and in about so many turns their
 pods are deleted."""
@@ -172,7 +167,8 @@ class _Ended(NamedTuple):
 def replayed(intact: Intact, failure: Failure) -> Drilled:
     """What comes of the failure: all at once, and, for the range, in other orders."""
     down = failure.down(intact.state.table)
-    lost = lost_with(intact, down)
+    rows = np.flatnonzero(down).tolist()
+    lost = [lost for row in rows for lost in intact.owned.lost(intact.on_node[row])]
     several = bool(lost) and np.count_nonzero(down) > 1
     mixes = min(_ORDERS, max(1, _PODS // len(lost))) if several else 1
     ended, *others = (

@@ -60,12 +60,12 @@ class Picture(Struct, frozen=True):
     @property
     def today(self) -> str:
         """The bars of today, as one path."""
-        return "".join(_drill_box(_DRILL_LABELS, r.y - 14, r.today) for r in self.rows if r.today)
+        return "".join(_box(_DRILL_LABELS, r.y - 14, r.today, 10) for r in self.rows if r.today)
 
     @property
     def planned(self) -> str:
         """Those after the plan, below them."""
-        return "".join(_drill_box(_DRILL_LABELS, r.y - 2, r.planned) for r in self.rows if r.planned)
+        return "".join(_box(_DRILL_LABELS, r.y - 2, r.planned, 10) for r in self.rows if r.planned)
 
 
 def picture(report: DrillReport) -> Picture:
@@ -89,10 +89,6 @@ def picture(report: DrillReport) -> Picture:
     return Picture(
         f"Pods Pending after each failure: {told}", _DRILL_TOP + len(rows) * _DRILL_ROW + 4, tuple(rows)
     )
-
-
-def _drill_box(x: int, y: int, width: int) -> str:
-    return f"M{x} {y}h{width}v10h{-width}z"
 
 
 # A constraint's domains as bars, with the allowed band. This file computes the geometry; the template draws

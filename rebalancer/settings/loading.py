@@ -27,7 +27,7 @@ from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import ApprovalRules, PolicyOptions
 from rebalancer.settings.field_types import phrase
-from rebalancer.settings.settings import Explained, Group, Namespaces, Settings
+from rebalancer.settings.settings import Explained, Group, Settings
 from rebalancer.yaml import PlainLoader, read_yaml
 
 PREFIX = "REBALANCER_"
@@ -412,6 +412,7 @@ def policy_options(settings: Settings) -> PolicyOptions:
     What has the same name in both is handed on as it is.
     """
     scope, approval = settings.scope, settings.approval
+    system = () if scope.namespaces.evict_from_kube_system else ("kube-system",)
     return PolicyOptions(
         **{
             **_same_names(scope),
@@ -419,7 +420,7 @@ def policy_options(settings: Settings) -> PolicyOptions:
             **_same_names(settings.evictions),
             "approval": ApprovalRules(approval.mode == "required", approval.namespaces, approval.expires),
             "namespaces_include": scope.namespaces.include,
-            "namespaces_exclude": _excluded(scope.namespaces),
+            "namespaces_exclude": tuple(dict.fromkeys((*system, *scope.namespaces.exclude))),
             "namespace_selector": _selector(scope.namespace_selector),
             "label_selector": _selector(scope.label_selector),
             "foreign_annotations": settings.policy.honor_annotations_of,
@@ -430,12 +431,6 @@ def policy_options(settings: Settings) -> PolicyOptions:
 def _same_names(group: Group) -> dict[str, Any]:
     """The settings of a group that are options of policy by the same name."""
     return {name: getattr(group, name) for name in PolicyOptions.__struct_fields__ if hasattr(group, name)}
-
-
-def _excluded(namespaces: Namespaces) -> tuple[str, ...]:
-    """The named namespaces, and kube-system unless the settings open it."""
-    always = () if namespaces.evict_from_kube_system else ("kube-system",)
-    return tuple(dict.fromkeys((*always, *namespaces.exclude)))
 
 
 def _selector(written: LabelSelector | None) -> Selector | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import KindRead, Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Outcome
 from rebalancer.planner.plan import ComponentFigures, ConstraintResult, Move, Plan, Refusal
@@ -132,7 +132,7 @@ def of_constraint(result: ConstraintResult) -> Attributes:
         own("excess"): result.excess,
         own("excess.residual"): result.residual_excess,
         own("status"): result.status,
-        own("reasons"): tuple(_reason(r) for r in result.reasons),
+        own("reasons"): tuple(f"{r.code.value}: {r.message}" for r in result.reasons),
     }
 
 
@@ -274,10 +274,6 @@ def of_report(report: CycleReport) -> Attributes:
     if report.last is not None:
         found[own("excess.after")] = report.last.excess
     return found
-
-
-def _reason(reason: Reason) -> str:
-    return f"{reason.code.value}: {reason.message}"
 
 
 def _few(found: Sequence[str]) -> str:

@@ -412,10 +412,6 @@ class Telemetry:
         """What /metrics answers to a request with this Accept header: a body, and its content type."""
         return exposition(self.registry, accept)
 
-    def dropped(self) -> dict[str, int]:
-        """Spans lost so far, by reason."""
-        return self._tally.dropped()
-
     def close(self) -> Closed:
         """Sends what is left, within `exit_timeout` in all. The rest is counted as lost.
 

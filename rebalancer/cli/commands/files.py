@@ -205,12 +205,9 @@ def _levels(ignore: Iterable[str], severity: Iterable[str]) -> dict[str, str]:
 
 def _levelled(linted: Linted, levels: dict[str, str]) -> Linted:
 
-    kept = []
-    for d in linted.diagnostics:
-        level = levels.get(d.code, d.severity.value)
-        if level != "off":
-            kept.append(replace(d, severity=Severity(level)))
-    return replace(linted, diagnostics=tuple(kept))
+    said = ((d, levels.get(d.code, d.severity.value)) for d in linted.diagnostics)
+    kept = tuple(replace(d, severity=Severity(level)) for d, level in said if level != "off")
+    return replace(linted, diagnostics=kept)
 
 
 # `rebalancer snapshot`: writes a cluster into one file, from which anybody can make the same plan.

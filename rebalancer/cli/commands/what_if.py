@@ -198,12 +198,12 @@ def _say(text: str) -> None:
 
 def _progress() -> Observer:
     from rebalancer.outcome import CycleReport, Observer
-    from rebalancer.planner.plan import Move, Plan
+    from rebalancer.planner.plan import Plan
 
     class Progress(Observer):
-        """Prints a line for each cycle, plan and wave."""
+        """Prints a line for each cycle and plan."""
 
-        number, waves = 0, 0
+        number = 0
 
         def on_cycle(self, number: int) -> None:
             """Counts."""
@@ -211,13 +211,8 @@ def _progress() -> Observer:
 
         def on_plan(self, snapshot: object, plan: Plan) -> None:  # noqa: ARG002
             """How many evictions."""
-            self.waves = len(plan.waves)
             if plan.moves:
                 _say(f"cycle {self.number}: {plural(len(plan.moves), 'eviction')} planned")
-
-        def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
-            """Where it is."""
-            _say(f"cycle {self.number}: wave {wave} of {self.waves}, {plural(len(moves), 'eviction')}")
 
         def on_report(self, report: CycleReport) -> None:
             """How it ended."""
