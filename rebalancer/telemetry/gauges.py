@@ -79,10 +79,6 @@ class State:
 
     # -- gauges
 
-    def build_info(self) -> Seen:
-        """Always 1."""
-        yield 1, {"version": __version__, "python_version": python_version()}
-
     def objects(self) -> Seen:
         """Objects of each kind in the last snapshot."""
         for read in self.snapshot.reads if self.snapshot is not None else ():
@@ -140,32 +136,19 @@ class State:
             if kind == "Domain":
                 yield 1, {"domain": domain}
 
-    def worst_loss(self) -> Seen:
-        """Of the constraint that is furthest from the best."""
+    def loss(self, value: Callable[[ConstraintResult], float]) -> Seen:
+        """Of each namespace's constraint that is furthest from the best."""
         for namespace, c in self._worst().items():
-            yield c.worst_domain_loss, {"namespace": namespace}
-
-    def best_loss(self) -> Seen:
-        """What the same constraint could have at best."""
-        for namespace, c in self._worst().items():
-            yield c.best_domain_loss, {"namespace": namespace}
+            yield value(c), {"namespace": namespace}
 
     def blocked(self) -> Seen:
         """Pods that could have been victims."""
-        found = (
-            Counter(b.reason.code.value for b in self.plan.blocked) if self.plan is not None else Counter()
-        )
-        for code, n in sorted(found.items()):
-            yield n, {"reason": code}
+        return _by_reason(b.reason.code.value for b in self.plan.blocked) if self.plan is not None else ()
 
     def unfixable(self) -> Seen:
         """Constraints in scope that keep an excess, by the reasons given."""
-        found: Counter[str] = Counter()
-        for c in self._in_scope():
-            if c.residual_excess:
-                found.update({r.code.value for r in c.reasons} or {"unknown"})
-        for code, n in sorted(found.items()):
-            yield n, {"reason": code}
+        left = (c.reasons for c in self._in_scope() if c.residual_excess)
+        return _by_reason(code for reasons in left for code in {r.code.value for r in reasons} or {"unknown"})
 
     def expected_duration(self) -> Seen:
         """Of the last plan, by the pods of its snapshot."""
@@ -182,14 +165,6 @@ class State:
         """Ages of the watch caches."""
         for kind, age in sorted(self.cache_ages().items()):
             yield age, {"kind": kind}
-
-    def skew(self) -> Seen:
-        """Per constraint, where series are asked for."""
-        return self._per_constraint(lambda c: c.skew)
-
-    def constraint_excess(self) -> Seen:
-        """Per constraint, where series are asked for."""
-        return self._per_constraint(lambda c: c.excess)
 
     def agreement(self) -> Seen:
         """Of the last comparisons; none before the first."""
@@ -209,7 +184,8 @@ class State:
         chosen = sorted(worst, key=lambda n: worst[n].best_domain_loss - worst[n].worst_domain_loss)
         return {n: worst[n] for n in chosen[:_MOST_NAMESPACES]}
 
-    def _per_constraint(self, value: Callable[[ConstraintResult], int]) -> Seen:
+    def per_constraint(self, value: Callable[[ConstraintResult], int]) -> Seen:
+        """Where series of constraints are asked for."""
         worst = sorted(self._in_scope(), key=lambda c: (-c.excess, -c.skew, c.constraint.namespace))
         found: dict[tuple[str, str, str], int] = {}
         for c in worst[: self.constraint_series]:
@@ -218,6 +194,10 @@ class State:
             found[key] = max(found.get(key, 0), value(c))
         for (namespace, workload, key_), n in found.items():
             yield n, {"namespace": namespace, "workload": workload, "topology_key": key_}
+
+
+def _by_reason(codes: Iterable[str]) -> Seen:
+    return [(n, {"reason": code}) for code, n in sorted(Counter(codes).items())]
 
 
 def _worst_namespaces(by: Counter[str]) -> Seen:
@@ -243,10 +223,11 @@ def _known(value: Callable[[State], float | None]) -> Callable[[State], Seen]:
     return seen
 
 
+_BUILD = ((1, {"version": __version__, "python_version": python_version()}),)
 Gauge = tuple[str, str, str, Callable[[State], Seen]]
 
 GAUGES: tuple[Gauge, ...] = (
-    ("build_info", "", "Version of the rebalancer; the value is always 1.", State.build_info),
+    ("build_info", "", "Version of the rebalancer; the value is always 1.", lambda _: _BUILD),
     ("snapshot_objects", "", "Objects of a kind in the last snapshot.", State.objects),
     ("unread_kinds", "", "1 for each kind that may not be read.", State.unread),
     ("constraints", "", "Spread constraints in scope by status.", State.constraints),
@@ -262,13 +243,13 @@ GAUGES: tuple[Gauge, ...] = (
         "worst_domain_loss_ratio",
         "",
         "Share of pods lost if the fullest domain fails, of the namespace's worst constraint.",
-        State.worst_loss,
+        lambda s: s.loss(lambda c: c.worst_domain_loss),
     ),
     (
         "best_domain_loss_ratio",
         "",
         "Smallest share that any placement of the same constraint could have.",
-        State.best_loss,
+        lambda s: s.loss(lambda c: c.best_domain_loss),
     ),
     ("blocked_pods", "", "Pods that could be victims and may not be, by reason.", State.blocked),
     (
@@ -362,8 +343,18 @@ GAUGES: tuple[Gauge, ...] = (
         State.agreement,
     ),
     ("cache_age", "s", "Time since the watch cache of a kind was last known to be current.", State.ages),
-    ("constraint_skew", "", "Skew of the worst constraints, by workload.", State.skew),
-    ("constraint_excess_pods", "", "Excess of the worst constraints, likewise.", State.constraint_excess),
+    (
+        "constraint_skew",
+        "",
+        "Skew of the worst constraints, by workload.",
+        lambda s: s.per_constraint(lambda c: c.skew),
+    ),
+    (
+        "constraint_excess_pods",
+        "",
+        "Excess of the worst constraints, likewise.",
+        lambda s: s.per_constraint(lambda c: c.excess),
+    ),
 )
 """Name without its prefix, unit, description, and where the values come from."""
 
