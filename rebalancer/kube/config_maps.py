@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, begun_anew, retry
 from rebalancer.kube.errors import (
     PROXY,
     ConflictError,
@@ -409,14 +409,7 @@ def edit_annotations(
 ) -> BrakeSet:
     """Changes annotations, and no version but the one that was read. `create`: those of a new one, before the
     change; None: a missing one is an error."""
-    tried = 0
-    while True:
-        tried += 1
-        try:
-            return _edit_once(connection, place, change, create)
-        except ConflictError:
-            if tried >= _TRIES:
-                raise
+    return begun_anew(lambda: _edit_once(connection, place, change, create), ConflictError, _TRIES)
 
 
 def _edit_once(

@@ -494,3 +494,13 @@ def retry(call: Callable[[], T], *, wait: Wait, backoff: Backoff = DEFAULT_BACKO
             log.info("%s; try %d of %d in %.1f s", e.message, tried + 1, backoff.tries, delay)
             if wait(delay):
                 raise
+
+
+def begun_anew(call: Callable[[], T], overtaken: type[KubeError], tries: int) -> T:
+    """The result of the call, which is made so many times in all where others overtook it."""
+    for _ in range(1, tries):
+        try:
+            return call()
+        except overtaken as e:
+            log.info("%s; begun anew", e.message)
+    return call()

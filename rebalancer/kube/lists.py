@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, begun_anew, retry
 from rebalancer.kube.errors import (
     ExpiredError,
     ForbiddenError,
@@ -408,8 +408,10 @@ class Transfer:
 
     def _kind(self, resource: Resource) -> None:
         meter = _Meter(resource.kind, time.monotonic() - self._began)
+        how = self._whole if self._options.may_be_old else self._paged
         try:
-            self._again(resource, meter)
+            # Begun anew when it expired under way.
+            begun_anew(lambda: how(resource, meter), ExpiredError, _RELISTS)
         except KubeError as failed:
             e = with_discovery(self._connection, resource, failed, self._options.add_on_patience)
             if resource.add_on and isinstance(e, NotFoundError):
@@ -420,20 +422,6 @@ class Transfer:
                 raise
         else:
             self._put(Ended(meter.read()))
-
-    def _again(self, resource: Resource, meter: _Meter) -> None:
-        """The list, begun anew when it expired under way."""
-        for tried in range(1, _RELISTS + 1):
-            try:
-                if self._options.may_be_old:
-                    self._whole(resource, meter)
-                else:
-                    self._paged(resource, meter)
-                return
-            except ExpiredError as e:
-                if tried == _RELISTS:
-                    raise
-                log.info("%s; starting the list again", e.message)
 
     def _whole(self, resource: Resource, meter: _Meter) -> None:
         def once() -> None:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, begun_anew, retry
 from rebalancer.kube.errors import (
     PROXY,
     ExpiredError,
@@ -388,27 +388,24 @@ class Objects:
     ) -> tuple[str, list[Object]]:
         resource = RESOURCES[kind]
         target = Target("list", resource, namespace)
-        tried = 0
-        while True:
-            tried += 1
+
+        def once() -> tuple[str, list[Object]]:
             found: list[Object] = []
             version = ""
-            try:
-                for page in pages(
-                    self._connection,
-                    resource,
-                    wait=self._wait,
-                    namespace=namespace,
-                    labels=labels,
-                    fields=fields,
-                    backoff=self._backoff,
-                ):
-                    version = page.metadata.resource_version
-                    found += (self._decode(kind, raw, target) for raw in page.items or ())
-                return version, found
-            except ExpiredError:
-                if tried >= _RELISTS:
-                    raise
+            for page in pages(
+                self._connection,
+                resource,
+                wait=self._wait,
+                namespace=namespace,
+                labels=labels,
+                fields=fields,
+                backoff=self._backoff,
+            ):
+                version = page.metadata.resource_version
+                found += (self._decode(kind, raw, target) for raw in page.items or ())
+            return version, found
+
+        return begun_anew(once, ExpiredError, _RELISTS)
 
     def _decode(self, kind: str, raw: bytes | msgspec.Raw, target: Target) -> Object:
         try:
