@@ -420,7 +420,12 @@ def run_demo(
     )
     cycles: list[CycleReport] = []
     end = threading.Event()
-    given_up = threading.Timer(timeout, _both(end.set, stop.set))
+
+    def over() -> None:
+        end.set()
+        stop.set()
+
+    given_up = threading.Timer(timeout, over)
     given_up.daemon = True
 
     def cycle(number: int) -> None:
@@ -430,13 +435,11 @@ def run_demo(
             )
         except Exception:
             # A daemon would try again; here no network is to blame.
-            end.set()
-            stop.set()
+            over()
             raise
         cycles.append(report)
         if report.end is End.COMPLETE and not report.evicted:
-            end.set()
-            stop.set()
+            over()
 
     # That a cycle takes longer than the interval is no news here.
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
@@ -459,11 +462,3 @@ def run_demo(
     done = last is not None and last.end is End.COMPLETE and not last.evicted
     history = tuple(history_of(memory.ledger, ()))
     return DemoResult(tuple(cycles), pending, done and not pending, not end.is_set(), history)
-
-
-def _both(*calls: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
