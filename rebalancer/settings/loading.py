@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
@@ -135,18 +135,23 @@ def read_text(text: str, path: Path, loader: type[PlainLoader] = PlainLoader, re
         raise SettingsError([f"{path}{at}: not valid YAML: {e.problem}"], remedy) from e
 
 
-def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dict[str, Any]:
+def _without_empty_groups(values: dict[Any, Any], model: type[Explained]) -> dict[str, Any]:
     """Drops groups that are null: in YAML, `policy:` with all its settings commented out is a null."""
     kept: dict[str, Any] = {}
     for key, value in values.items():
-        inner = next((f.annotation for n, f in model.model_fields.items() if key == (f.alias or n)), None)
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            if value is None:
-                continue
-            if isinstance(value, dict):
-                value = _without_empty_groups(value, inner)
+        inner = _group_in(model, key)
+        if inner is not None and value is None:
+            continue
+        if inner is not None and isinstance(value, dict):
+            value = _without_empty_groups(value, inner)
         kept[str(key)] = value
     return kept
+
+
+def _group_in(model: type[Explained], key: str) -> type[Explained] | None:
+    """The group of settings that a key stands for; None if it is a setting, or nothing."""
+    found = next((f.annotation for n, f in model.model_fields.items() if key == (f.alias or n)), None)
+    return found if isinstance(found, type) and issubclass(found, Explained) else None
 
 
 class _Loader(PlainLoader):
@@ -213,12 +218,11 @@ def environment_names() -> Iterator[tuple[str, str]]:
         yield PREFIX + "__".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", p).upper() for p in path), ".".join(path)
 
 
-def walk(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+def walk(model: type[Explained], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Every setting in a group and its inner groups, with its path of keys as in YAML."""
     for name, field in model.model_fields.items():
         path = (*above, field.alias or name)
-        group = field.annotation
-        if isinstance(group, type) and issubclass(group, BaseModel):
+        if (group := _group_in(model, path[-1])) is not None:
             yield from walk(group, path)
         else:
             yield path, field
@@ -278,10 +282,9 @@ def _contains(layer: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 def _siblings(path: tuple[str, ...]) -> list[str]:
     """The keys of the last group on the path."""
-    model: type[BaseModel] = Settings
+    model: type[Explained] = Settings
     for part in path[:-1]:
-        inner = next((f.annotation for n, f in model.model_fields.items() if part == (f.alias or n)), None)
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        if (inner := _group_in(model, part)) is None:
             break
         model = inner
     return [f.alias or n for n, f in model.model_fields.items()]
@@ -346,8 +349,7 @@ def _group(
     meanings = model.meanings() if comments else {}
     for name, field in model.model_fields.items():
         key = field.alias or name
-        inner = field.annotation if isinstance(field.annotation, type) else None
-        if inner is not None and issubclass(inner, Explained):
+        if (inner := _group_in(model, key)) is not None:
             if comments:
                 lines.append("")
                 lines += _comment(inner.__doc__ or "", indent)
