@@ -84,14 +84,12 @@ class LedgerConflictError(LedgerError):
     """Somebody else has written it since it was read."""
 
 
-class _Meta(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    labels: dict[str, str] = {}
+class ConfigMap(Struct, frozen=True, rename="camel"):
+    """A ConfigMap, or another object that people annotate, as far as it is read."""
 
-
-class _ConfigMap(Struct, frozen=True, rename="camel"):
-    metadata: _Meta
-    data: dict[str, str] = {}
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
 
 
 class Ledgers:
@@ -137,7 +135,7 @@ class Ledgers:
         self._version = found.metadata.resource_version
         self.there = True
         target = self._target("get")
-        text = found.data.get(KEY)
+        text = (found.data or {}).get(KEY)
         if text is None:
             if found.data or found.metadata.labels.get(MANAGED_BY) != OURS:
                 raise LedgerError(
@@ -207,7 +205,7 @@ class Ledgers:
         """Whether what is there is the very ledger that was just written."""
         try:
             found = self._ask("GET", "get")
-            there = decode(found.data.get(KEY, ""))
+            there = decode((found.data or {}).get(KEY, ""))
         except (KubeError, ValueError):
             return False
         if (there.writer, there.serial) != (written.writer, written.serial):
@@ -219,12 +217,12 @@ class Ledgers:
         name = "" if verb == "create" else self.place.name
         return Target(verb, CONFIG_MAPS, self.place.namespace, name)
 
-    def _ask(self, method: str, verb: str, body: Any = None) -> _ConfigMap:
+    def _ask(self, method: str, verb: str, body: Any = None) -> ConfigMap:
         target = self._target(verb)
         path = CONFIG_MAPS.path(target.namespace, target.name)
         answer = self._connection.request(method, path, target, body=body, read_timeout=_READ_TIMEOUT)
         try:
-            return msgspec.json.decode(answer.body, type=_ConfigMap)
+            return msgspec.json.decode(answer.body, type=ConfigMap)
         except msgspec.DecodeError as e:
             raise LedgerError(f"{target}: the answer cannot be read: {e}", target=target) from e
 
@@ -242,12 +240,8 @@ _TRIES = 5
 """Of a change that somebody else's change came before."""
 
 
-class Brake(Struct, frozen=True, rename="camel"):
-    """An object by which people pause, as far as it is read."""
-
-    metadata: ObjectMeta
-    data: dict[str, str] | None = None
-    binary_data: dict[str, str] | None = None
+class Brake(ConfigMap, frozen=True, rename="camel"):
+    """An object by which people pause."""
 
     @property
     def slips(self) -> dict[str, str]:
