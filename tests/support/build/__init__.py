@@ -20,7 +20,7 @@ import msgspec
 
 from rebalancer.model.decode import Decoder
 from rebalancer.model.node import NODEPOOL
-from rebalancer.model.snapshot import KINDS, Snapshot, build_snapshot
+from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
 from tests.support.build.base import KEYS, Builder, flatten
 from tests.support.build.owners import (
     OwnerBuilder,
@@ -217,10 +217,10 @@ def snapshot(*things: Any, now: float = NOW, server_version: str = "v1.36.2") ->
 def decoded(listed: Iterable[Json], *, now: float = NOW, server_version: str = "v1.36.2") -> Snapshot:
     """What the tool reads of API objects that are complete already."""
     decoder = Decoder()
-    return build_snapshot(
-        [decoder.decode(o["kind"], msgspec.json.encode(o)) for o in listed if o["kind"] in KINDS],
-        now=now,
-        source="built",
-        server_version=server_version,
-        kinds=KINDS,
-    )
+    found = [decoder.decode(o["kind"], msgspec.json.encode(o)) for o in listed if o["kind"] in KINDS]
+    return built(found, now=now, server_version=server_version)
+
+
+def built(found: Iterable[Object], *, now: float = NOW, server_version: str = "v1.36.2") -> Snapshot:
+    """What the tool makes of objects that it has read."""
+    return build_snapshot(found, now=now, source="built", server_version=server_version, kinds=KINDS)

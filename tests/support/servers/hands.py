@@ -12,12 +12,14 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from rebalancer.model.snapshot import ADD_ONS, KINDS
+from rebalancer.model.decode.objects import Decoder
+from rebalancer.model.snapshot import ADD_ONS, KINDS, Object, Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.sandbox.registry import bind
-from tests.support.build import decoded
+from tests.support.build import built
 from tests.support.sandbox import ApiServer
 from tests.support.scheduler.budget import with_status
 from tests.support.scheduler.plain import Json
@@ -59,6 +61,9 @@ class Hands:
         self._seconds, self._since = seconds, 0.0
         self.broken_budgets: list[str] = []
         self._reported = 0
+        self._owned: dict[str, list[Json]] = {}
+        self._decoder = Decoder()
+        self._known: dict[tuple[str, str, str], Object] = {}
 
     def step(self, seconds: float = 0.0) -> None:
         """Everybody acts once, if a step is over."""
@@ -72,6 +77,7 @@ class Hands:
                 self._age[f"end {pod['metadata']['uid']}"] += 1
                 if self._age[f"end {pod['metadata']['uid']}"] >= self.ends_after:
                     self.store.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+        self._owned = self._of_owners()
         for kind in ("ReplicaSet", "StatefulSet"):
             for owner in self.store.list(kind):
                 self._replace(owner)
@@ -82,16 +88,27 @@ class Hands:
             self._start(pod)
         self._report()
 
-    def _pods(self, owner: Json) -> list[Json]:
-        uid = owner["metadata"]["uid"]
-        return [
-            p
-            for p in self.store.list("Pod", owner["metadata"]["namespace"])
-            if any(r["uid"] == uid for r in p["metadata"].get("ownerReferences", ()))
-        ]
+    def _of_owners(self) -> dict[str, list[Json]]:
+        """The pods of each owner, by uid."""
+        found: dict[str, list[Json]] = {}
+        for pod in self.store.list("Pod"):
+            for uid in {r["uid"] for r in pod["metadata"].get("ownerReferences", ())}:
+                found.setdefault(uid, []).append(pod)
+        return found
+
+    def _snapshot(self) -> Snapshot:
+        """What there is. An object is decoded once for as long as it stays as it is."""
+        known, self._known = self._known, {}
+        for o in everything(self.store):
+            kind, meta = o["kind"], o["metadata"]
+            key = (kind, meta["uid"], meta["resourceVersion"])
+            if (model := known.get(key)) is None:
+                model = self._decoder.decode(kind, msgspec.json.encode(o))
+            self._known[key] = model
+        return built(self._known.values())
 
     def _replace(self, owner: Json) -> None:
-        pods = self._pods(owner)
+        pods = self._owned.get(owner["metadata"]["uid"], [])
         active = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
         name, wanted = owner["metadata"]["name"], owner["spec"].get("replicas", 1)
         if owner["kind"] == "StatefulSet":
@@ -124,7 +141,7 @@ class Hands:
             self.store.create(pod)
 
     def _schedule(self, pod: Json) -> None:
-        snapshot = decoded(everything(self.store))
+        snapshot = self._snapshot()
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         model = next(p for p in snapshot.pods if (p.namespace, p.name) == key)
         simulation = Simulation(snapshot, None)
@@ -163,17 +180,20 @@ class Hands:
         """Counts anew, unless nothing has changed since the last time."""
         if self.store.revision == self._reported:
             return
+        owned = self._of_owners()
         for kind in ("ReplicaSet", "StatefulSet"):
             for owner in self.store.list(kind):
-                active = [p for p in self._pods(owner) if "deletionTimestamp" not in p["metadata"]]
+                pods = owned.get(owner["metadata"]["uid"], ())
+                active = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
                 figures: dict[str, Any] = {
                     "replicas": len(active),
                     "readyReplicas": sum(_ready(p) for p in active),
                     "availableReplicas": sum(_ready(p) for p in active),
                     "observedGeneration": owner["metadata"].get("generation", 0),
                 }
-                self._status(owner, figures, kind)
-        there = everything(self.store)
+                if not figures.items() <= (owner.get("status") or {}).items():
+                    self._status(owner, figures, kind)
+        there = everything(self.store) if self.store.list("PodDisruptionBudget") else []
         for o in there:
             if o["kind"] == "PodDisruptionBudget":
                 o.pop("status", None)
