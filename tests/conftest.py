@@ -7,8 +7,29 @@ from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 import tests.support.hypothesis_profiles  # noqa: F401  (sets the profile for every test)
+
+TOGETHER = {
+    "tests/deploy/test_wheel.py",
+    "tests/sandbox/server/test_wire.py",
+    "tests/unit/report/test_long_names.py",
+}
+"""Files whose tests share what takes long to make: one process has all of them."""
+
+
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Test by test, but for these files. (A mark `xdist_group` is lost on the way from pytest 9.2.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file in TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -14,8 +14,6 @@ from rebalancer import __version__
 from tests.deploy.manifests import ROOT
 from tests.deploy.test_image import OFFLINE
 
-pytestmark = pytest.mark.xdist_group("wheel")
-"""One process, so that it is built once."""
 DEMO = re.compile(r"(pipx run --spec|uvx --from) '\.\[sandbox\]' (rebalancer demo)")
 
 

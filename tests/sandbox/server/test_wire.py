@@ -180,10 +180,6 @@ class Replay:
                 self.store.compact()
 
 
-pytestmark = pytest.mark.xdist_group("wire")
-"""One process, so that the recording is played once."""
-
-
 @pytest.fixture(scope="module")
 def replay() -> Iterator[Replay]:
     now = [seconds(EVICTIONS_AT)]

@@ -28,8 +28,6 @@ from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import lines
 from tests.support.clusters.long_names import PROVIDERS, written
 
-pytestmark = pytest.mark.xdist_group("long names")
-"""One process, so that each cluster is planned and drilled once."""
 LABELS = {f"{name}:" for name in ("DOMAINS", "FROM", "TO", "MENDS", "WHY", "FOR", "EXAMPLE", "GOES", "WITH")}
 
 
