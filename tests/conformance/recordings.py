@@ -7,11 +7,12 @@ the same order, compressed or not. RECORDING.md describes the documents.
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+import msgspec
 
 Json = dict[str, Any]
 
@@ -39,7 +40,7 @@ def read_lines(path: Path) -> Iterator[Json]:
     """The documents of a JSON Lines file, compressed or not."""
     with _OPEN.get(path.suffix, open)(path, "rt") as lines:
         for line in lines:
-            yield json.loads(line)
+            yield msgspec.json.decode(line)
 
 
 def sets() -> list[str]:

@@ -12,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rebalancer.engine.config import DEFAULT_CONFIG, FILTERS, parse_config
@@ -50,7 +52,7 @@ class Replay:
         self.version = ServerVersion.parse(version)
         self.decoder = Decoder()
         objects = [
-            self.decoder.decode(o["kind"], json.dumps(self._kept(o)).encode())
+            self.decoder.decode(o["kind"], msgspec.json.encode(self._kept(o)))
             for group in case["objects"].values()
             for o in group
         ]
@@ -68,7 +70,7 @@ class Replay:
 
     def pod(self, document: Json) -> Pod:
         """A pod of the case."""
-        pod = self.decoder.decode("Pod", json.dumps(self._kept(document)).encode())
+        pod = self.decoder.decode("Pod", msgspec.json.encode(self._kept(document)))
         assert isinstance(pod, Pod)
         return pod
 
