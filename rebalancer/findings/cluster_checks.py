@@ -20,7 +20,7 @@ from rebalancer.policy.annotations import EVICT, PAUSE, SCALE_IN, Words, misplac
 from rebalancer.policy.circuit_breaker import overlooked, silent
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import KNOWN_KINDS
-from rebalancer.policy.release import MARK, released
+from rebalancer.policy.release import MARK, released, released_of
 from rebalancer.policy.waits import moment
 
 
@@ -195,16 +195,22 @@ def check_scheduler(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_released(snapshot: Snapshot) -> Iterator[Finding]:
-    """One for each pod that was released to be replaced first, and is there still."""
+    """One for each pod that was released to be replaced first, and is there still, or is said to be."""
+    own = {pod.uid for pod, *_ in released_of(snapshot)}
     for pod, mark in released(snapshot.pods):
+        say = f"it was released at {moment(mark.at, snapshot.now)}, by {mark.by}"
+        back = f"kubectl annotate pod {pod.name} -n {pod.namespace} {MARK}-"
+        label = f"kubectl label pod {pod.name} -n {pod.namespace} {mark.label}={mark.value}"
         yield Finding(
             Severity.WARNING,
             FindingCode.RELEASED_POD.value,
             f"Pod/{pod.key}",
-            f"it was released at {moment(mark.at, snapshot.now)}, by {mark.by}, and runs beside its "
-            "replacement until it is evicted or given back",
-            f"wait for the rebalancer, or by hand: kubectl label pod {pod.name} -n {pod.namespace} "
-            f"{mark.label}={mark.value}, then kubectl annotate pod {pod.name} -n {pod.namespace} {MARK}-",
+            f"{say}, and runs beside its replacement until it is evicted or given back"
+            if pod.uid in own
+            else f"its mark says that {say}; no ReplicaSet would take it back",
+            f"wait for the rebalancer, or by hand: {label}, then {back}"
+            if pod.uid in own
+            else f"see whether the pod is needed; the mark goes by {back}",
         )
 
 

@@ -301,11 +301,13 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return system.metadata.uid if system is not None else ""
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
-        """The workload that a reference means: by uid, or by name if one of the two has no uid."""
+        """The workload that a reference means: by uid, or by name if one of the two has no uid. Never one of
+        another namespace: anybody may write down its uid, and Kubernetes takes such an owner for gone."""
         if reference is None:
             return None
-        if reference.uid and (found := self.workloads_by_uid.get(reference.uid)) is not None:
-            return found
+        found = self.workloads_by_uid.get(reference.uid) if reference.uid else None
+        if found is not None:
+            return found if found.namespace == namespace else None
         named = self.workloads_by_name.get((reference.kind, namespace, reference.name))
         if named is not None and reference.uid and named.metadata.uid:
             return None

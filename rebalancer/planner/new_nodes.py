@@ -42,7 +42,7 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.constraints import View
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions, Refusal, Status
 from rebalancer.policy.options import Approved, Method
-from rebalancer.policy.release import released
+from rebalancer.policy.release import released_of
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.constraint import Constraint, beyond, lowest
@@ -203,7 +203,7 @@ def _nobody(snapshot: Snapshot) -> str:
     """Why no move waits for a node, whatever it is about."""
     if cluster_autoscaler(snapshot):
         return "cluster-autoscaler runs, and does not show where its groups add nodes"
-    if (pod := next((p for p, _ in released(snapshot.pods)), None)) is not None:
+    if (pod := next((p for p, *_ in released_of(snapshot)), None)) is not None:
         return f"{pod.key} is released, and one such move is made at a time"
     return ""
 

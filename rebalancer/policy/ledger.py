@@ -11,7 +11,7 @@ what cannot be right is put aside, and the rest is used.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
@@ -248,6 +248,10 @@ class Fate(StrEnum):
     """Replace first: it was released, and given back to its ReplicaSet."""
 
 
+OPEN = (Fate.INTENDED, Fate.RELEASED)
+"""Of what has not ended."""
+
+
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
 
@@ -393,7 +397,7 @@ def cut_off(
     """
     settled = []
     for e in entries:
-        if e.fate not in (Fate.INTENDED, Fate.RELEASED):
+        if e.fate not in OPEN:
             settled.append(e)
         elif e.uid not in alive:
             settled.append(replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
@@ -454,9 +458,18 @@ def _without(ledger: Ledger, oldest: int) -> Ledger:
     """The ledger without so many of the oldest entries, which are counted instead."""
     if not oldest:
         return ledger
-    dropped, kept = ledger.entries[:oldest], ledger.entries[oldest:]
+    dropped, kept = _parted(ledger.entries, oldest)
     counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
     return replace(ledger, entries=kept, counted=counted)
+
+
+def _parted(entries: Sequence[Entry], oldest: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """The entries, by age, as those that go and those that stay. What has not ended goes last: a pod whose
+    release is forgotten would be given back."""
+    ended_first = sorted(range(len(entries)), key=lambda i: entries[i].fate in OPEN)
+    go = frozenset(ended_first[: max(0, oldest)])
+    gone, stay = ([e for i, e in enumerate(entries) if (i in go) is goes] for goes in (True, False))
+    return tuple(gone), tuple(stay)
 
 
 def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
@@ -534,7 +547,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         key=lambda e: e.at,
     )
     # Entries that there is no room for: one account may have counted already what the other has as entries.
-    dropped = entries[: max(0, len(entries) - MOST_ENTRIES)]
+    dropped, kept = _parted(entries, len(entries) - MOST_ENTRIES)
     counted = stricter(
         added(theirs.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in there)),
         added(mine.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in own)),
@@ -543,7 +556,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
     both = theirs.totals, mine.totals
     return replace(
         mine,
-        entries=tuple(entries[len(dropped) :]),
+        entries=kept,
         counted=counted,
         looked=newer.looked,
         # A violation that began later has to last longer; one that was over when last looked for began anew.

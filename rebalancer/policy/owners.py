@@ -123,10 +123,10 @@ class Owners:
             if owner is not None:
                 self._pods[owner.key] += group.pods
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
-        self._siblings: dict[str, list[Workload]] = defaultdict(list)
+        self._siblings: dict[tuple[str, str], list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
             if w.owner is not None:
-                self._siblings[w.owner.uid or w.owner.name].append(w)
+                self._siblings[w.namespace, w.owner.uid or w.owner.name].append(w)
             parent = self.parent(w)
             if parent is not None:
                 self._of_deployment[parent.key].append(w)
@@ -280,7 +280,7 @@ class Owners:
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
         if _rolled_out(owner, ref):
-            return self._revisions(ref)
+            return self._revisions(owner.namespace, ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
             together = of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
             return together or Reason(
@@ -289,12 +289,12 @@ class Owners:
                 {},
                 "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
-        return self._revisions(ref) if owner.kind == "ReplicaSet" else None
+        return self._revisions(owner.namespace, ref) if owner.kind == "ReplicaSet" else None
 
-    def _revisions(self, ref: OwnerReference) -> Reason | None:
+    def _revisions(self, namespace: str, ref: OwnerReference) -> Reason | None:
         """That the ReplicaSets of a controller that is not read are between two revisions: a step, a pause, a
         canary or a preview of a Rollout leaves both with pods."""
-        sets = [w for w in self._siblings[ref.uid or ref.name] if w.kind == "ReplicaSet"]
+        sets = [w for w in self._siblings[namespace, ref.uid or ref.name] if w.kind == "ReplicaSet"]
         busy = [w for w in sets if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
             return Reason(

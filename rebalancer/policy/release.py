@@ -27,7 +27,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
 
 MARK = "rebalancer.io/released"
 """Annotation of a pod that was released, and its only mark: `Mark` as JSON."""
@@ -77,6 +80,28 @@ def released(pods: Iterable[Pod]) -> Iterator[tuple[Pod, Mark]]:
             yield pod, mark
 
 
+def released_of(snapshot: Snapshot) -> Iterator[tuple[Pod, Mark, Workload]]:
+    """Those whose mark can be true, with the ReplicaSets that would take them back. Anybody may have written
+    the others, who may annotate some pod somewhere."""
+    for pod, mark in released(snapshot.pods):
+        owner = snapshot.owner_of(pod.namespace, OwnerReference("ReplicaSet", "", mark.replica_set))
+        if owner is not None and credible(pod, mark, owner):
+            yield pod, mark, owner
+
+
+def credible(pod: Pod, mark: Mark, owner: Workload) -> bool:
+    """Whether the ReplicaSet that the mark names would take the pod back."""
+    named = owner.metadata.uid == mark.replica_set and owner.namespace == pod.namespace
+    own = named and owner.kind == "ReplicaSet"
+    return own and takes_back(pod, mark, owner) and (pod.owner is None or pod.owner.uid == mark.replica_set)
+
+
+def takes_back(pod: Pod, mark: Mark, owner: Workload) -> bool:
+    """Whether a ReplicaSet selects the pod once that has its label again."""
+    labels = {**pod.template.labels, mark.label: mark.value}
+    return owner.selector is not None and owner.selector.matches(labels)
+
+
 class Own(Struct, frozen=True, kw_only=True):
     """A pod that the owner has, the released one apart. Those that end or have ended are left out.
 
@@ -117,7 +142,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     no owner, and the pod no reference to it. `selects`: it would select the pod with its label. `moved_on`:
     the owner was scaled or rolled out. `own`: its other pods. `settled`: as many as it wants have been
     Available for a while. `failed`: why the replacement does not do, "" if it may. `late`: the time for it is
-    over. `seconds`: since the release. `held`, `stopping`: whether nothing new is to begin.
+    over. `seconds`: since the release. `held`, `stopping`: whether nothing new is to begin. `refusal`: as
+    the check says it.
     """
 
     there: bool = True
@@ -142,6 +168,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     late: bool = False
     seconds: float = 0.0
     held: Held = Held.NO
+    refusal: str = ""
     stopping: bool = False
 
 
@@ -201,7 +228,7 @@ def step(s: Seen) -> Step:
     if not _enough(s):
         return Step(do=Do.WAIT, why="its replacement is not Available yet")
     if s.held:
-        return Step(do=Do.HOLD, why="nothing may be evicted now, and both pods are Ready")
+        return Step(do=Do.HOLD, why=s.refusal or "nothing may be evicted now, and both pods are Ready")
     if not s.settled:
         return Step(do=Do.WAIT, why="its replacement has only just become Available")
     return Step(do=Do.EVICT, why="as many other pods are Available as its owner wants")
@@ -241,7 +268,7 @@ def _without_set(s: Seen) -> Step:
     if not (s.settled and _enough(s)):
         return Step(do=Do.WAIT, why="its ReplicaSet is gone, and the new pods are not all Available yet")
     if s.held:
-        return Step(do=Do.HOLD, why="nothing may be evicted now")
+        return Step(do=Do.HOLD, why=s.refusal or "nothing may be evicted now")
     return Step(do=Do.EVICT, why="its ReplicaSet is gone, and the new pods are there")
 
 
@@ -257,7 +284,7 @@ def _undo(s: Seen) -> str:
     if s.wanted == 0:
         return "its ReplicaSet wants no pod any more"
     if s.held is Held.NEVER:
-        return "the move is not right any more"
+        return s.refusal or "the move is not right any more"
     if s.failed:
         return s.failed
     if _enough(s):

@@ -36,6 +36,7 @@ from rebalancer.policy.ledger import (
     DAY,
     ENOUGH,
     HOUR,
+    OPEN,
     Agreed,
     Circuit,
     Claim,
@@ -59,7 +60,7 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Earlier, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.release import released
+from rebalancer.policy.release import released, released_of
 from rebalancer.policy.waits import (
     Account,
     HistoryRules,
@@ -410,12 +411,10 @@ def undone(
 def released_owners(snapshot: Snapshot) -> dict[str, Reason]:
     """Owner → why it is left alone: a pod of it is released."""
     found: dict[str, Reason] = {}
-    for pod, mark in released(snapshot.pods):
-        owner = snapshot.workloads_by_uid.get(mark.replica_set)
-        top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
-        if owner is not None:
-            say = f"{pod.key} is released, and runs beside its replacement"
-            found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
+    for pod, _, owner in released_of(snapshot):
+        top = snapshot.owner_of(pod.namespace, owner.owner)
+        say = f"{pod.key} is released, and runs beside its replacement"
+        found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
     return found
 
 
@@ -797,8 +796,7 @@ class Memory(SharedLedger):
 
     def released(self, uid: str) -> Entry | None:
         """The entry of a pod that is released, or about to be."""
-        open_ = (Fate.INTENDED, Fate.RELEASED)
-        return next((e for e in self.ledger.entries if e.uid == uid and e.method and e.fate in open_), None)
+        return next((e for e in self.ledger.entries if e.uid == uid and e.method and e.fate in OPEN), None)
 
     def no_release(self) -> Reason | None:
         """Why nothing may be released until somebody resumes it."""

@@ -49,9 +49,11 @@ from rebalancer.policy.release import (
     Own,
     Seen,
     Step,
+    credible,
     mark_of,
     released,
     step,
+    takes_back,
 )
 from rebalancer.runtime.cycle.clock import Clock, Pace
 from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
@@ -132,7 +134,7 @@ class _Open:
         self.landed: Outcome | None = None
         """What became of the replacement, as far as it is known."""
         self.enough_since: float | None = None
-        self.refused = Held.NO
+        self.refused, self.refusal = Held.NO, ""
         self.next_at = float("-inf")
         self.back: Step | None = None
         self.back_at = 0.0
@@ -193,7 +195,15 @@ class Releases:
             self._blind = Reason(ReasonCode.NOT_CURRENT, e.message)
             return
         self._blind = None
-        self._there = [p.key for p, mark in released(pods) if mark.label not in p.template.labels]
+        self._there = [
+            p.key
+            for p, mark in released(pods)
+            if mark.label not in p.template.labels
+            and (self._memory.released(p.uid) or self._credible(p, mark))
+        ]
+
+    def _credible(self, pod: Pod, mark: Mark) -> bool:
+        return any(credible(pod, mark, w) for w in self._parts.watched.workloads(pod.namespace))
 
     def full(self, move: Move) -> Reason | None:
         """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
@@ -289,8 +299,13 @@ class Releases:
         `looks`: makes what is asked before they are evicted."""
         # Where the method is off, nothing is sent for a mark alone, which anybody may have written.
         on = self._parts.on(snapshot)
-        marked = [(p, m) for p, m in released(snapshot.pods) if on or self._memory.released(p.uid)]
-        undoing = {m.replica_set for _, m in marked}
+        marked = []
+        for pod, mark in released(snapshot.pods):
+            entry = self._memory.released(pod.uid)
+            owner = snapshot.owner_of(pod.namespace, OwnerReference(_MINE, "", mark.replica_set))
+            if entry is not None or (on and owner is not None):
+                marked.append((pod, mark, entry, owner))
+        undoing = {m.replica_set for _, m, _, owner in marked if owner is not None}
         owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)
         left = [p for p in owned if p.owner is not None and p.owner.uid not in undoing]
         if left and on:
@@ -300,8 +315,7 @@ class Releases:
         if not marked:
             return
         look = looks(Plan(constraints=(), moves=(), blocked=()))
-        for pod, mark in marked:
-            entry, owner = self._memory.released(pod.uid), snapshot.workloads_by_uid.get(mark.replica_set)
+        for pod, mark, entry, owner in marked:
             top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
             if owner is None and entry is not None:
                 kind, namespace, name = entry.owner.split("/", 2)
@@ -425,6 +439,7 @@ class Releases:
         pending = any(not p.node_name for p in self._own(o, watch))
         no = o.look.why_back(o.move, was, mark.label, pending=pending)
         if no is not None:
+            o.refusal = no.message
             self._say(o, Step(do=Do.WAIT, why=no.message))
         return no is not None
 
@@ -440,7 +455,7 @@ class Releases:
             case Do.LEAVE:
                 return self._ended(o, Fate.UNDONE, next_.why)
             case Do.HOLD:
-                return self._leave(o, self.closed.message if self.closed is not None else next_.why)
+                return self._leave(o, next_.why)
             case Do.EVICT if o.sent is None and not self._parts.reviewed(pod.uid):
                 return self._leave(o, "its eviction is none of those that were reviewed")
             case Do.EVICT:
@@ -500,10 +515,11 @@ class Releases:
         o.next_at = self._clock.monotonic() + _AGAIN
         if permission.held is not None:
             self.closed = permission.held
-        elif reason is not None and reason.code is ReasonCode.PAUSED:
+        elif reason is not None and reason.code in _LATER:
             o.refused = Held.LATER
         elif eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._late(o):
             o.refused = Held.NEVER
+        o.refusal = eviction.message
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
         return None
 
@@ -587,7 +603,7 @@ class Releases:
             replicas=wants.replicas if wants is not None else None,
             wanted=owner.replicas if owner is not None else None,
             alone=owner is not None and owner.owner is None and not o.referred,
-            selects=owner is None or mark is None or _selects(owner, pod, mark),
+            selects=owner is None or mark is None or takes_back(pod, mark, owner),
             moved_on=_moved_on(o.move, owner, top),
             own=tuple(self._as_own(o, p, p.uid in ready, mark) for p in own),
             settled=arrived and enough >= self._replacements.limits.serving,
@@ -595,6 +611,7 @@ class Releases:
             late=seconds > self._patience(o.move),
             seconds=seconds,
             held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else refused,
+            refusal=self.closed.message if self.closed is not None else o.refusal,
             stopping=stopping,
         ), pod
 
@@ -687,6 +704,16 @@ class Releases:
 _AHEAD = 300.0
 """Seconds that the clock of who released a pod may be ahead of ours."""
 _NOT_OURS = frozenset({ReasonCode.NOT_LEADING, ReasonCode.RIVAL})
+_LATER = frozenset(
+    {
+        ReasonCode.PAUSED,
+        ReasonCode.PAUSED_BY_ANNOTATION,
+        ReasonCode.DOMAIN_OUT,
+        ReasonCode.NOT_CURRENT,
+        ReasonCode.OWNER_UNKNOWN,
+    }
+)
+"""Reasons that end: the move is as right then as it was."""
 _NO = frozenset({Result.REFUSED, Result.SEVERAL_BUDGETS})
 _ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlier process")
 
@@ -735,12 +762,6 @@ def _cost(pod: Pod) -> int:
 def _there(owner: Workload | None) -> Workload | None:
     """An owner that is being deleted adopts nobody, and has nobody made."""
     return owner if owner is not None and owner.metadata.deletion_timestamp is None else None
-
-
-def _selects(owner: Workload, pod: Pod, mark: Mark) -> bool:
-    """Whether a ReplicaSet selects the pod once that has its label again."""
-    labels = {**pod.template.labels, mark.label: mark.value}
-    return owner.selector is not None and owner.selector.matches(labels)
 
 
 def _moved_on(move: Move, owner: Workload | None, top: Workload | None) -> bool:

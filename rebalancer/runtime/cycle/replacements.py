@@ -249,7 +249,9 @@ class Replacements:
         owner = controller_of(move)
         if owner not in self._old:
             self._old[owner] = {
-                p.uid for p in self._watched.pods().values() if p.owner and p.owner.uid == owner
+                p.uid
+                for p in self._watched.pods().values()
+                if p.owner and p.owner.uid == owner and p.namespace == move.pod.namespace
             }
         if group := move.pod.template.restarts_with:
             others = (p for p in self._watched.pods().values() if p.template.restarts_with == group)
@@ -287,7 +289,8 @@ class Replacements:
                 owner = p.owner.uid if p.owner is not None else ""
                 if groups:
                     owner = groups.get(p.template.restarts_with) or owner
-                if owner in pods:
+                # Anybody may write down the uid of an owner elsewhere.
+                if owner in pods and p.namespace == by_owner[owner][0].pod.namespace:
                     pods[owner].append(p)
         seen: dict[str, _Seen] = {}
         for owner, moves in by_owner.items():

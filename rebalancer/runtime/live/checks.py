@@ -388,9 +388,13 @@ REMOVE = (*(c for c in CHECKS if c.name in _SAID), *_CYCLE)
 _OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
 _OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
-FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *_CYCLE)
+FINISH = (
+    *(c for c in CHECKS if c.name in _OF_THE_OLD),
+    *_CYCLE,
+    *(c for c in CHECKS if c.name == "an out domain"),
+)
 """What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
-asked before. A stop lets it finish."""
+asked before, and caps have counted it. A stop lets it finish."""
 
 
 def _released(a: AskedOfMove) -> Reason | None:

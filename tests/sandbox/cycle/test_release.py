@@ -24,7 +24,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import METHOD
+from rebalancer.policy.annotations import METHOD, pause_of
 from rebalancer.policy.options import ApprovalRules, Limit, PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
@@ -45,10 +45,10 @@ from rebalancer.sandbox.resources import ApiError, Resource
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
 from tests.support.build import deployment, nodes, objects, pdb, pod, replica_set
-from tests.support.runs.one_cycle import Story
-from tests.support.sandbox import Cluster, Cut, Delay, Reply, bind
+from tests.support.runs.one_cycle import EXECUTE, Run, Story
+from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
-from tests.support.scheduler.plain import Json
+from tests.support.scheduler.plain import ZONE, Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 from tests.support.waiting import until
 
@@ -422,20 +422,40 @@ def test_a_released_pod_that_ends_by_itself_stays_where_its_namespace_is_paused(
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
-def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
+HOLDS: dict[str, tuple[str, str, dict[str, str], str]] = {
+    "a paused namespace": ("Namespace", "default", {"rebalancer.io/pause": "true"}, "is paused"),
+    "a domain taken out": ("ConfigMap", "rebalancer-brake", {pause_of(f"{ZONE}=c"): f"{ZONE}=c"}, "is out"),
+}
+
+
+@pytest.mark.parametrize("by", ["settings", *HOLDS])
+def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
-    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+    kind, name, said, says = HOLDS.get(by, ("", "", {}, "evictions.enabled is false"))
+    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    options = replace(SLOW, brake=Place("default", "rebalancer-brake"))
+    later = replace(options, settle=LIMITS)
+
+    def pause(on: bool = True) -> None:
+        switch.on = not on or bool(kind)
+        if kind:
+            annotations = said if on else {}
+            where = "" if kind == "Namespace" else "default"
+            cluster.store.modify(kind, name, where, lambda o: o["metadata"].update(annotations=annotations))
+
+    with Cluster([*objects(*BLOCKED), space], ready_after=0.1) as cluster:
         cluster.settle()
         with Ready(cluster) as ready:
-            with once_when(lambda: both(cluster), switch.off):
-                report, _ = cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+            with once_when(lambda: both(cluster), pause):
+                report, _ = cycle(cluster, tmp_path, options, memory=memory, newest=switch)
             assert [o.status for o in report.outcomes] == [Fate.RELEASED]
-            assert "evictions.enabled is false" in report.outcomes[0].message
+            assert says in report.outcomes[0].message
             assert len(pods(cluster)) == 7
-            report, _ = cycle(cluster, tmp_path, memory=memory, newest=switch)
+            report, _ = cycle(cluster, tmp_path, later, memory=memory, newest=switch)
             assert len(pods(cluster)) == 7, "still held"
-            switch.on = True
-            cycle(cluster, tmp_path, memory=memory, newest=switch)
+            assert memory.no_release() is None
+            pause(on=False)
+            cycle(cluster, tmp_path, later, memory=memory, newest=switch)
         cluster.settle()
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
 
@@ -882,13 +902,13 @@ def test_rights_that_are_lost_keep_the_label_away_until_they_are_back(tmp_path: 
         assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
 
 
-def marked(cluster: Cluster, pod: str, text: str, *, label: bool = True) -> None:
+def marked(cluster: Cluster, pod: str, text: str, space: str = "default", *, label: bool = True) -> None:
     def change(p: Json) -> None:
         p["metadata"].setdefault("annotations", {})[MARK] = text
         if not label:
             del p["metadata"]["labels"][HASH]
 
-    cluster.store.modify("Pod", pod, "default", change)
+    cluster.store.modify("Pod", pod, space, change)
 
 
 def test_what_another_process_has_just_released_is_not_released_again(
@@ -968,6 +988,44 @@ def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:
         assert marks(cluster) == [two["metadata"]["name"]], "the copy is none, and is left"
         assert HASH not in cluster.store.get("Pod", "other", "default")["metadata"]["labels"]
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+def claim(server: ApiServer, what: str) -> None:
+    """Somebody who may write in namespace `evil` names what default/web has."""
+    owner = server.store.list("ReplicaSet")[0]["metadata"]["uid"]
+    uid = server.store.get("Pod", "p", "evil")["metadata"]["uid"]
+    controller = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": owner,
+        "controller": True,
+    }
+    mark = Mark(label="zz", value="", replica_set=owner, pod=uid, at=2**32, by="x/y")
+    new: Json = {"annotations": {MARK: str(mark)}} if what == "mark" else {"ownerReferences": [controller]}
+    server.store.modify("Pod", "p", "evil", lambda o: o["metadata"].update(new))
+
+
+@pytest.mark.parametrize("what", ["mark", "owner"])
+def test_what_a_pod_of_another_namespace_says_of_itself_holds_nothing_back(what: str) -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 6})
+    with ApiServer(objects(*nodes(a=1, b=1, c=1), web, pod("p", "evil").on("b-0"))) as server:
+        claim(server, what)
+        assert Run(server, EXECUTE).evictions() == 4
+
+
+def test_marks_that_no_replicaset_bears_out_keep_nobody_from_being_released(tmp_path: Path) -> None:
+    forgers = [pod(f"p{i}", "evil").on("b-0") for i in range(5)]
+    with Cluster(objects(*BLOCKED, *forgers), ready_after=0.1) as cluster:
+        cluster.settle()
+        for found in cluster.store.list("Pod", "evil"):
+            mark = Mark(
+                label="zz", value="", replica_set="none", pod=found["metadata"]["uid"], at=1, by="x/y"
+            )
+            marked(cluster, found["metadata"]["name"], str(mark), "evil")
+        report, _ = cycle(cluster, tmp_path)
+        cluster.settle()
+        assert (zones(cluster), {o.status for o in report.outcomes}) == ([2, 2, 2], {Fate.DONE})
 
 
 def test_another_installation_leaves_it_alone(tmp_path: Path) -> None:
@@ -1179,16 +1237,18 @@ def test_a_rollout_that_gets_stuck_holds_up_no_cycle(tmp_path: Path) -> None:
 
 
 def test_releases_that_nobody_ends_keep_others_from_being_made_and_no_cycle_waits(tmp_path: Path) -> None:
-    alone = pod("alone").on("c-0").labels(app="alone")
-    with Cluster(objects(*BLOCKED, alone)) as cluster:
+    with Cluster(objects(*BLOCKED, deployment("api").placed({"c-0": 1}))) as cluster:
         cluster.settle()
-        uid = cluster.store.get("Pod", "alone", "default")["metadata"]["uid"]
-        mark = Mark(label=HASH, value="x", replica_set="gone", pod=uid, at=1)
-        marked(cluster, "alone", str(mark))
+        (one,) = (p for p in cluster.store.list("Pod") if p["metadata"]["labels"].get("owner") == "api")
+        owner, value = one["metadata"]["ownerReferences"][0]["uid"], one["metadata"]["labels"][HASH]
+        uid, now = one["metadata"]["uid"], int(time.time())
+        mark = Mark(label=HASH, value=value, replica_set=owner, pod=uid, at=now, by="another/one")
+        marked(cluster, one["metadata"]["name"], str(mark), label=False)
+        cluster.settle()
         memory = Memory(SystemClock(), HistoryRules(canary=5))
         report, _ = cycle(cluster, tmp_path, memory=memory)
         assert patches(cluster) == 0
-        assert "default/alone are" in report.message
+        assert f"default/{one['metadata']['name']} are" in report.message
 
 
 def test_who_reviewed_a_plan_has_nothing_else_evicted(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from rebalancer.policy.ledger import (
     COVERED,
     MOST_ENTRIES,
     MOST_SHOWN,
+    OPEN,
     Circuit,
     Claim,
     Entry,
@@ -90,6 +91,18 @@ def test_entries_that_one_has_counted_already_are_not_counted_twice() -> None:
     mine = Ledger(entries=all_of_them[:MOST_ENTRIES])
     assert merged(theirs, mine) == theirs
     assert merged(mine, theirs) == theirs
+
+
+def test_a_release_that_has_not_ended_is_not_forgotten_for_newer_entries() -> None:
+    newer = tuple(entry(float(n), f"p{n}") for n in range(10, MOST_ENTRIES + 10))
+    open_ = tuple(replace(entry(1.0, f.value), fate=f) for f in OPEN)
+    ended = replace(entry(1.0, "c"), fate=Fate.UNDONE)
+    for kept in (
+        within_limits(Ledger(entries=(ended, *open_, *newer))),
+        merged(Ledger(entries=(ended, *open_)), Ledger(entries=newer)),
+    ):
+        assert [e for e in kept.entries if e.at < 10] == [*open_]
+        assert len(kept.entries) == MOST_ENTRIES
 
 
 def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> None:
