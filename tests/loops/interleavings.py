@@ -81,6 +81,9 @@ class Watch:
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         return self.seen.workloads_by_name.get((kind, namespace, name))
 
+    def workloads(self, namespace: str) -> tuple[Workload, ...]:
+        return tuple(w for w in self.seen.workloads if w.namespace == namespace)
+
     def services(self, _: str) -> tuple[()]:
         return ()
 
