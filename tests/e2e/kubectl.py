@@ -124,7 +124,8 @@ class Kubectl:
 
 
 def deployment(app: str, replicas: int, cpu: str = "10m", **spec: Any) -> Object:
-    """A Deployment that has to be spread over zones; `spec`: more of its pods' spec."""
+    """A Deployment that has to be spread over zones, also where `restricted` is enforced; `spec`: more of its
+    pods' spec."""
     labels = {"app": app, **LABEL}
     constraint = {
         "topologyKey": ZONE,
@@ -136,6 +137,7 @@ def deployment(app: str, replicas: int, cpu: str = "10m", **spec: Any) -> Object
         "name": "pause",
         "image": "registry.k8s.io/pause:3.10",
         "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     return {
         "apiVersion": "apps/v1",
@@ -148,6 +150,7 @@ def deployment(app: str, replicas: int, cpu: str = "10m", **spec: Any) -> Object
                 "metadata": {"labels": labels},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
+                    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
                     "topologySpreadConstraints": [constraint],
                     "containers": [container],
                     **spec,

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ import yaml
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError, Target
+from rebalancer.kube.evictor import EVACUATION
+from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.spread.constraint import beyond
 from tests.e2e.kubectl import LABEL, ZONE, Kubectl
 from tests.support.processes.daemon_process import free_port
@@ -38,6 +42,7 @@ HOLD = "peers/ready-after"
 """Annotation of a pod: seconds until it is Ready."""
 ADDRESS = os.environ.get("PEERS_ADDRESS", "127.0.0.1")
 """Where the API server finds the webhooks of the controllers that run on this machine."""
+IN_BACKGROUND = "descheduler.alpha.kubernetes.io/request-evict-only"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -284,7 +289,7 @@ class Processes:
     def __init__(self, kubectl: Kubectl, home: Path, manifests: Path | None) -> None:
         self.kubectl, self.home, self.manifests = kubectl, home, manifests
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self._hooks: list[Object] = []
+        self.hooks: list[Object] = []
 
     def kubeconfig(self, name: str) -> str:
         """A kubeconfig of the service account `name`, which is made where it is missing."""
@@ -292,23 +297,10 @@ class Processes:
         path = self.home / f"{name}.kubeconfig"
         if path.exists():
             return str(path)
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": name, "namespace": space},
-        }
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"{space}-{name}"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
-        }
-        self.kubectl.apply(account, binding)
+        rights = ["--clusterrole=cluster-admin", f"--serviceaccount={space}:{name}"]
+        self.kubectl("create", "serviceaccount", name)
+        self.kubectl("create", "clusterrolebinding", f"{space}-{name}", *rights)
+        self.kubectl("label", "clusterrolebinding", f"{space}-{name}", "=".join(*LABEL.items()))
         made = json.loads(self.kubectl("config", "view", "--minify", "--raw", "--flatten", "-o", "json"))
         made["users"][0]["user"] = {"token": self.kubectl("create", "token", name, "--duration=6h").strip()}
         made["contexts"][0]["context"] |= {"user": made["users"][0]["name"], "namespace": space}
@@ -358,16 +350,16 @@ class Processes:
                     "matchLabels": {"kubernetes.io/metadata.name": self.kubectl.namespace}
                 }
                 one["clientConfig"] |= {"url": f"https://{ADDRESS}:{port}{where}", "caBundle": bundle}
-        self._hooks += hooks
+        self.hooks += hooks
         return port
 
     def hook(self) -> None:
         """Registers the webhooks, once their controllers listen."""
-        if self._hooks:
-            self.kubectl.apply(*self._hooks)
+        if self.hooks:
+            self.kubectl.apply(*self.hooks)
 
     def unhook(self) -> None:
-        for hook in self._hooks:
+        for hook in self.hooks:
             self.kubectl("delete", hook["kind"], hook["metadata"]["name"], "--ignore-not-found")
 
     def certificate(self, name: str) -> str:
@@ -379,3 +371,61 @@ class Processes:
         asked += ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
         subprocess.run(asked, check=True, capture_output=True)
         return base64.b64encode((folder / "tls.crt").read_bytes()).decode()
+
+
+class Moves:
+    """A webhook that answers evictions as KubeVirt's does: the pod is marked and goes `seconds` later.
+    `asked`: who asked for one, and how many others were on their way."""
+
+    def __init__(self, api: Api, processes: Processes, seconds: float) -> None:
+        self.api, self.seconds, self.asked = api, seconds, list[tuple[str, int]]()
+        self.path = f"/api/v1/namespaces/{processes.kubectl.namespace}/pods/"
+        self.moving: set[str] = set()
+        bundle, moves = processes.certificate("moves"), self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.dumps({**review, "response": moves.answer(review.pop("request"))}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer((ADDRESS, 0), Handler)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(processes.home / "moves" / "tls.crt", processes.home / "moves" / "tls.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rule = {
+            "operations": ["CREATE"],
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "resources": ["pods/eviction"],
+        }
+        here = {"matchLabels": {"kubernetes.io/metadata.name": processes.kubectl.namespace}}
+        hook = {
+            "name": "moves.peers.test", "rules": [rule], "namespaceSelector": here,
+            "clientConfig": {"url": f"https://{ADDRESS}:{server.server_port}/", "caBundle": bundle},
+            "sideEffects": "NoneOnDryRun", "admissionReviewVersions": ["v1"],
+        }  # fmt: skip
+        made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+        processes.hooks.append({**made, "metadata": {"name": "peers-moves"}, "webhooks": [hook]})
+
+    def answer(self, asked: Object) -> Object:
+        name = asked["name"]
+        if not asked.get("dryRun"):
+            self.asked.append((asked["userInfo"]["username"].rpartition(":")[2], len(self.moving - {name})))
+            if name not in self.moving:
+                self.moving.add(name)
+                self.api.merge(self.path + name, {"metadata": {"annotations": {BEING_EVICTED: "played"}}})
+                threading.Timer(self.seconds, self.end, [name]).start()
+        return {"uid": asked["uid"], "allowed": False, "status": {"code": 429, "message": EVACUATION}}
+
+    def end(self, name: str) -> None:
+        self.api("DELETE", self.path + name, {"gracePeriodSeconds": 0})
+        self.moving.discard(name)

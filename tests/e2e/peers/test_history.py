@@ -5,9 +5,11 @@ The README says what is needed; without it, everything here is skipped.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -19,9 +21,22 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from rebalancer.model.pod import DELETION_COST as COST
 from rebalancer.policy.release import MARK as RELEASED
 from tests.e2e.kubectl import LABEL, ZONE, Kubectl, budget, deployment
-from tests.e2e.peers.cluster import ADDRESS, FAKE, HOLD, HOST, Api, Object, Player, Processes
+from tests.e2e.peers.cluster import (
+    ADDRESS,
+    FAKE,
+    HOLD,
+    HOST,
+    IN_BACKGROUND,
+    Api,
+    Moves,
+    Object,
+    Player,
+    Processes,
+    Record,
+)
 from tests.support.processes.daemon_process import free_port, get
 
 PEERS = ("KARPENTER", "CLUSTER_AUTOSCALER", "LWS", "VPA_ADMISSION", "VPA_UPDATER", "KUEUE", "JOBSET")
@@ -42,7 +57,8 @@ OURS: Object = {
 }
 if "LWS" in GIVEN:
     OURS["scope"] = {"gangsAllow": ["group"], "ownerKindsAllow": ["LeaderWorkerSet", "Pod"]}
-    OURS["planner"] = {"certainty": "likely"}  # as moves of a group that is opened are
+if {"LWS", "VPA_ADMISSION"} & GIVEN.keys():
+    OURS["planner"] = {"certainty": "likely"}  # as moves of a group that is opened are, and those beside VPA
 OURS["evictions"] |= yaml.safe_load(os.environ.get("PEERS_EVICTIONS", "{}"))
 
 pytestmark = [
@@ -54,22 +70,23 @@ pytestmark = [
 class World:
     """The cluster, the node provider in it, and who else is at work."""
 
-    def __init__(self, kubectl: Kubectl, home: Path) -> None:
-        self.kubectl, self.home = kubectl, home
+    def __init__(self, kubectl: Kubectl, home: Path, table: list[str]) -> None:
+        self.kubectl, self.home, self.table = kubectl, home, table
         self.api = Api(kubectl.kubeconfig)
         folder = os.environ.get("PEERS_MANIFESTS")
         self.processes = Processes(kubectl, home, Path(folder) if folder else None)
         self.player = Player(self.api, kubectl.namespace)
         self.random = random.Random(SEED)
         self.zones = ["a", "b"]
-        self.drifted = 0
+        self.drifted, self.disrupted = 0, 2
         self.port = free_port()
 
     def objects(self, name: str) -> list[Object]:
         """Those of one of the others, with its workload."""
         zones = ", ".join(ZONES[z] for z in self.zones)
         text = Template((Path(__file__).parent / "objects.yaml").read_text())
-        filled = text.substitute(zones=zones, drifted=self.drifted, space=self.kubectl.namespace)
+        space = self.kubectl.namespace
+        filled = text.substitute(zones=zones, drifted=self.drifted, disrupted=self.disrupted, space=space)
         made: list[Object] = yaml.safe_load(filled)[name]
         if name == "lws":
             made[0]["spec"]["leaderWorkerTemplate"]["workerTemplate"] = _spread("group")
@@ -110,19 +127,15 @@ class World:
     def _groups(self) -> None:
         """The provider reads its groups once, so that cluster-autoscaler is started anew. At the end of a
         process that may end in peace it removes all nodes."""
+        if "cluster-autoscaler" not in self.processes.running:
+            self.processes.install("cluster-autoscaler")
         self.processes.stop("cluster-autoscaler", how=signal.SIGKILL)
         nodes = [_node(f"{z}-template", z) for z in self.zones]
         for node, zone in zip(nodes, self.zones, strict=True):
             node["metadata"]["labels"] |= {"peers/group": f"group-{zone}"}
-        templates: Object = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "kwok-provider-templates"},
-        }
-        templates["data"] = {
-            "templates": yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes})
-        }
-        self.kubectl.apply(*self.objects("cluster-autoscaler"), templates)
+        settings, templates = self.objects("cluster-autoscaler")
+        listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes})
+        self.kubectl.apply(settings, {**templates, "data": {"templates": listed}})
         self.processes.start(
             "cluster-autoscaler", GIVEN["CLUSTER_AUTOSCALER"], "--cloud-provider=kwok",
             f"--namespace={self.kubectl.namespace}",
@@ -131,6 +144,7 @@ class World:
             "--scale-down-unneeded-time=20s",
             "--balance-similar-node-groups=true", "--balancing-ignore-label=peers/group",
             f"--address=127.0.0.1:{free_port()}",
+            "--capacity-buffer-controller-enabled", "--capacity-buffer-pod-injection-enabled",
             KWOK_PROVIDER_MODE="local",
         )  # fmt: skip
 
@@ -139,22 +153,33 @@ class World:
 
     # Who evicts.
 
-    def ours(self) -> None:
+    def command(self, *words: str, **more: Object) -> list[str]:
+        """Ours, with its account; `more`: settings beside those of every part."""
         settings = self.home / "settings.yaml"
-        settings.write_text(yaml.safe_dump({**OURS, "health": {"address": f"127.0.0.1:{self.port}"}}))
-        space = self.kubectl.namespace
-        command = os.environ.get("REBALANCER", f"{sys.executable} -m rebalancer").split()
-        self.processes.start(
-            "rebalancer", *command, "run", "--config", str(settings), "-n", space,
-            "--kubeconfig", self.processes.kubeconfig("rebalancer"), REBALANCER_LEDGER__NAMESPACE=space,
-        )  # fmt: skip
+        settings.write_text(yaml.safe_dump(OURS | {"health": {"address": f"127.0.0.1:{self.port}"}} | more))
+        tool = os.environ.get("REBALANCER", f"{sys.executable} -m rebalancer").split()
+        where = ["--config", str(settings), "-n", self.kubectl.namespace]
+        return [*tool, *words, *where, "--kubeconfig", self.processes.kubeconfig("rebalancer")]
 
-    def descheduler(self) -> None:
+    def ours(self, **more: Object) -> None:
+        ledger = {"REBALANCER_LEDGER__NAMESPACE": self.kubectl.namespace}
+        self.processes.start("rebalancer", *self.command("run", **more), **ledger)
+
+    def once(self, *words: str) -> str:
+        """Ours run to its end; what it prints."""
+        done = subprocess.run(
+            self.command(*words), env=self.kubectl.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 3), done.stderr
+        return done.stdout
+
+    def descheduler(self, *flags: str) -> None:
         policy = self.home / "descheduler.yaml"
         policy.write_text(yaml.safe_dump(self.objects("descheduler")[0]))
         self.processes.start(
             "descheduler", GIVEN["DESCHEDULER"], "--kubeconfig", self.processes.kubeconfig("descheduler"),
             "--policy-config-file", str(policy), "--descheduling-interval=15s", "--secure-port=0",
+            *flags,
         )  # fmt: skip
 
     # Controllers of pods, each with one workload.
@@ -208,6 +233,7 @@ class World:
             "--register-by-url", f"--webhook-address=https://{ADDRESS}", f"--webhook-port={port}",
             f"--port={port}", f"--client-ca-file={place}/tls.crt", f"--tls-cert-file={place}/tls.crt",
             f"--tls-private-key={place}/tls.key", f"--address=127.0.0.1:{free_port()}",
+            "--feature-gates=CPUStartupBoost=true",
         )  # fmt: skip
         if "VPA_UPDATER" in GIVEN:
             self.processes.start(
@@ -243,6 +269,7 @@ class World:
             size = self.random.randint(4, 9)
             self.kubectl.apply(deployment(app, size, "500m", nodeSelector=LABEL), budget(app))
         self.guests()
+        assert self.quiet(120, 10) is not None, "the workloads do not come up"
 
     def quiet(self, limit: float, still: float = 40.0) -> float | None:
         """Waits until nothing is Pending or goes for so long; the seconds until then, None if it goes on."""
@@ -253,11 +280,33 @@ class World:
                 return max(0.0, self.player.record.changed - began)
         return None
 
-    def zone(self, cpu: str = "3") -> None:
-        """Zone c can be had, and there are two nodes that are full but for `cpu` of 4."""
+    def row(
+        self, part: str, who: str, act: Callable[[], object] = time.monotonic, still: float = 40
+    ) -> Record:
+        """Plays a part until it is quiet, and adds its line, with what `act` says of it, to the table."""
+        self.player.fresh()
+        began = time.monotonic()
+        said = act()
+        part += f": {said}" if isinstance(said, str) else f" ({time.monotonic() - began:.0f} s)"
+        quiet = self.quiet(float(os.environ.get("PEERS_PATIENCE", "120")), still)
+        record = self.player.fresh()
+        by = ", ".join(f"{k} {n}" for k, n in sorted(record.evicted.items())) or "0"
+        if record.refused:
+            by += "; refused: " + ", ".join(f"{k} {n}" for k, n in sorted(record.refused.items()))
+        if self.player.audit is None and "rebalancer" in self.processes.running:
+            by += f", {self.metrics()['rebalancer_evictions_total', 'evicted']} so far by rebalancer"
+        row = [", ".join(sorted(GIVEN.keys() - {"DESCHEDULER"})).lower() or "-", part, who, by]
+        row += [f"{record.pending:.0f}", f"{record.excess:.0f}", str(len(record.bought))]
+        row += ["not" if quiet is None else f"{quiet:.0f} s", str(sum(self.player.over.values()))]
+        self.table.append(" | ".join(row))
+        print(self.table[-1], flush=True)
+        return record
+
+    def zone(self, cpu: str = "3", nodes: int = 2) -> None:
+        """Zone c can be had, and there are `nodes` of which `cpu` of 4 is taken."""
         self.zones = ["a", "b", "c"]
         self.nodes()
-        local = deployment("local", 2, cpu, nodeSelector={**LABEL, ZONE: ZONES["c"]})
+        local = deployment("local", nodes, cpu, nodeSelector={**LABEL, ZONE: ZONES["c"]})
         del local["spec"]["template"]["spec"]["topologySpreadConstraints"]
         self.kubectl.apply(local)
 
@@ -267,12 +316,13 @@ class World:
         while time.monotonic() < end:
             time.sleep(self.random.expovariate(0.3))
             app, size = f"web-{self.random.randrange(6)}", self.random.randint(4, 9)
-            self.kubectl("scale", f"deployment/{app}", f"--replicas={size}")
+            self.scale(app, size)
+
+    def scale(self, app: str, size: int) -> None:
+        self.kubectl("scale", f"deployment/{app}", f"--replicas={size}")
 
     def drift(self) -> None:
         """Every node is of yesterday."""
-        if self.provider != "KARPENTER":
-            pytest.skip("only Karpenter knows drift")
         self.drifted += 1
         self.nodes()
 
@@ -281,18 +331,11 @@ class World:
         of = [k for k, n in self.player.nodes.items() if LABEL.items() <= n["metadata"]["labels"].items()]
         for name in self.random.sample(sorted(of), min(3, len(of))):
             who = self.processes.kubeconfig("upgrade")
-            drain = [
-                "drain",
-                name,
-                "--ignore-daemonsets",
-                "--force",
-                "--delete-emptydir-data",
-                "--timeout=60s",
-            ]
-            self.kubectl(*drain, f"--kubeconfig={who}")
-            zone = (
-                self.player.nodes[name]["metadata"]["labels"][ZONE][-1] if name in self.player.nodes else ""
-            )
+            drain = ["--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=60s"]
+            self.kubectl("drain", name, *drain, f"--kubeconfig={who}")
+            zone = self.player.nodes.get(name, {"metadata": {"labels": {ZONE: ""}}})["metadata"]["labels"][
+                ZONE
+            ][-1:]
             self.kubectl("delete", "node", name, "--ignore-not-found", "--wait=false")
             if not self.provider and zone:
                 self._node(f"{name}-new", zone)
@@ -312,14 +355,24 @@ def _node(name: str, zone: str) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
 
 
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    rows = ["beside | part | with | evictions | Pending pod-s | excess-s | nodes | quiet after | excess left"]
+    yield rows
+    text = "\n".join(f"| {row} |" for row in rows)
+    print("\n" + text)
+    if place := os.environ.get("PEERS_TABLE"):
+        Path(place).write_text(text + "\n")
+
+
 @pytest.fixture
-def world(real: Kubectl, tmp_path: Path) -> Iterator[World]:
-    made = World(real, tmp_path)
+def world(real: Kubectl, tmp_path: Path, table: list[str]) -> Iterator[World]:
+    made = World(real, tmp_path, table)
     try:
         yield made
     finally:
         made.processes.stop("rebalancer", "descheduler")
-        real("delete", "deployments", "--all", "--wait=false")
+        real("delete", "deployments,replicasets", "--all", "--wait=false")
         if "karpenter" in made.processes.running:
             real("delete", "nodepools,nodeclaims", "--all", "--timeout=120s")
         made.processes.unhook()
@@ -329,35 +382,12 @@ def world(real: Kubectl, tmp_path: Path) -> Iterator[World]:
         real("delete", "clusterrolebindings", "-l", "=".join(*LABEL.items()))
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[list[str]]]:
-    rows = [
-        [
-            "beside",
-            "part",
-            "with",
-            "evictions",
-            "Pending pod-s",
-            "excess-s",
-            "nodes",
-            "quiet after",
-            "excess left",
-        ]
-    ]
-    yield rows
-    text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    print("\n" + text)
-    if place := os.environ.get("PEERS_TABLE"):
-        Path(place).write_text(text + "\n")
-
-
 @pytest.mark.parametrize("who", os.environ.get("PEERS_WITH", "nobody,descheduler,ours").split(","))
-def test_history(who: str, world: World, table: list[list[str]]) -> None:
+def test_history(who: str, world: World) -> None:
     if who in ("descheduler", "both") and "DESCHEDULER" not in GIVEN:
         pytest.skip("no $DESCHEDULER")
     world.nodes()
     world.workloads()
-    assert world.quiet(120, 10) is not None, "the workloads do not come up"
     if who in ("ours", "both"):
         world.ours()
     if who in ("descheduler", "both"):
@@ -366,59 +396,176 @@ def test_history(who: str, world: World, table: list[list[str]]) -> None:
     parts: dict[str, Callable[[], None]] = {
         "zone": world.zone, "scaling": world.scaling, "drift": world.drift, "upgrade": world.upgrade
     }  # fmt: skip
-    evicted = 0
-    for name in PARTS:
-        if name == "drift" and world.provider != "KARPENTER":
-            continue
-        world.player.fresh()
-        began = time.monotonic()
-        parts[name]()
-        acted = time.monotonic() - began
-        quiet = world.quiet(float(os.environ.get("PEERS_PATIENCE", "120")))
-        record = world.player.fresh()
-        by = ", ".join(f"{k} {n}" for k, n in sorted(record.evicted.items())) or "0"
-        if record.refused:
-            by += "; refused: " + ", ".join(f"{k} {n}" for k, n in sorted(record.refused.items()))
-        evicted += record.evicted["rebalancer"]
-        if world.player.audit is None and "rebalancer" in world.processes.running:
-            by += f", {world.metrics()['rebalancer_evictions_total', 'evicted']} so far by rebalancer"
-        left = sum(world.player.over.values())
-        row = [
-            ", ".join(sorted(GIVEN.keys() - {"DESCHEDULER"})).lower() or "-",
-            f"{name} ({acted:.0f} s)",
-            who,
-            by,
-        ]
-        row += [f"{record.pending:.0f}", f"{record.excess:.0f}", str(len(record.bought))]
-        row += [f"{quiet:.0f} s" if quiet is not None else "not", str(left)]
-        table.append(row)
-        print(" | ".join(row), flush=True)
+    evicted = sum(
+        world.row(name, who, parts[name]).evicted["rebalancer"]
+        for name in PARTS
+        if name != "drift" or world.provider == "KARPENTER"
+    )
     if "rebalancer" in world.processes.running:
         own = world.metrics()
         seen = {k: n for k, n in own.items() if k[0] == "rebalancer_engine_comparisons_total" and n}
-        print(
-            own["rebalancer_evictions_total", "evicted"],
-            "evictions by its own count, compared:",
-            seen,
-            flush=True,
-        )
-        same = own["rebalancer_evictions_total", "evicted"] == evicted
-        assert same or world.player.audit is None, "it knows which evictions were its own"
-        assert not own["rebalancer_engine_comparisons_total", "disagrees"], (
-            "others' evictions are not taken for more"
-        )
+        count = own["rebalancer_evictions_total", "evicted"]
+        print(count, "evictions by its own count, compared:", seen, flush=True)
+        assert count == evicted or world.player.audit is None, "it knows which evictions were its own"
+        disagrees = own["rebalancer_engine_comparisons_total", "disagrees"]
+        assert not disagrees, "others' evictions are not taken for more"
 
 
-@pytest.mark.parametrize("peer", ["DESCHEDULER", "VPA_UPDATER", "KARPENTER", "CLUSTER_AUTOSCALER", ""])
-def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[list[str]]) -> None:
-    """A pod that ours replaces first runs for 40 s without its ReplicaSet: what does the other do with it?"""
+def missing_room(world: World, form: str) -> None:
+    """What `room` prints is applied as it is, deleted when the nodes are Ready, and a cycle mends the rest:
+    as many nodes are bought as it said. Karpenter consolidates nothing meanwhile."""
+    world.disrupted = 0
+    world.kubectl(
+        "label", "namespace", world.kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
+    world.workloads()
+    world.row("zone", "nobody", world.zone)
+    needed = json.loads(world.once("room", "-o", "json"))
+    printed = world.once("room", "-o", form)
+
+    def act() -> str:
+        world.kubectl("apply", "-f", "-", stdin=printed)
+        bought = world.player.record.bought
+        world.kubectl.until(lambda: len(bought) >= needed["nodes"], f"{needed['nodes']} nodes are bought")
+        world.quiet(60, 10)
+        world.kubectl("delete", "-f", "-", stdin=printed)
+        world.once("once", "--execute")
+        came[:] = [len(bought), sum(world.player.over.values())]
+        return f"{needed['nodes']} nodes needed and {came[0]} bought, an excess of {came[1]} left"
+
+    came: list[int] = []
+    world.row(form, "ours", act)
+    assert came == [needed["nodes"], needed["left"]]
+
+
+def startup_boost(world: World) -> None:
+    """VPA's mode is Off, and new pods get four times the CPU: none goes where only the pod as it is fits."""
+    world.kubectl.apply(deployment("sized", 6, "250m", nodeSelector=LABEL), budget("sized"))
+    world.kubectl.until(lambda: world.kubectl.ready("sized") == 6, "six pods are Ready")
+    world.zone("3500m", 6)
+    world.vpa()
+    (vpa,) = world.objects("vpa")
+    vpa["spec"] |= {
+        "updatePolicy": {"updateMode": "Off"},
+        "startupBoost": {"cpu": {"type": "Factor", "factor": 4}},
+    }
+    world.kubectl.apply(vpa)
+    world.recommend("250m")
+    world.ours()
+    tight = world.row("startupBoost, and room for pods without it", "ours")
+    freed = world.row("and room", "ours", lambda: world.scale("local", 4))
+    asked = Counter(
+        p["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        for p in world.player.pods if p["metadata"]["labels"]["app"] == "sized"
+    )  # fmt: skip
+    assert (tight.evicted["rebalancer"], freed.evicted["rebalancer"], asked) == (0, 2, {"250m": 4, "1": 2})
+
+
+def consolidation(world: World) -> None:
+    """In which order Karpenter takes nodes away, told by the pods that each had: with our deletion costs as
+    without them."""
+    assert _removed(world, False) == _removed(world, True)
+
+
+def _removed(world: World, steered: bool) -> list[int]:
+    world.disrupted = 0
+    world.nodes()
+    world.kubectl.apply(deployment("seat", 6, "2100m", nodeSelector=LABEL))
+    world.kubectl.until(lambda: world.kubectl.ready("seat") == 6, "six nodes are bought")
+    world.kubectl("delete", "deployment", "seat")
+    web = deployment("web", 42, "100m", nodeSelector=LABEL)
+    web |= {"kind": "ReplicaSet"}
+    pods: dict[str, int] = {}
+    for zone, sizes in {"a": (14, 5, 2), "b": (12, 6, 3)}.items():
+        there = (k for k, n in world.player.nodes.items() if n["metadata"]["labels"].get(ZONE) == ZONES[zone])
+        pods |= dict(zip(sorted(there), sizes, strict=True))
+    template = web["spec"]["template"]
+    for name, size in pods.items():
+        for i in range(size):
+            pod = {"metadata": {"name": f"{name}-{i}", **template["metadata"]}}
+            pod |= {"spec": {**template["spec"], "nodeName": name}}
+            world.api("POST", f"/api/v1/namespaces/{world.kubectl.namespace}/pods", pod)
+    world.kubectl.apply(web)
+    if steered:
+        world.ours(evictions={"enabled": False}, prevention={"scaleIn": "all"})
+    found: list[int] = []
+
+    def act() -> str:
+        world.quiet(60, 10)
+        costs = [p["metadata"].get("annotations", {}).get(COST) for p in world.player.pods]
+        assert any(costs) == steered
+        world.disrupted = 1
+        world.nodes()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            time.sleep(0.5)
+            going = {k for k in pods if k not in world.player.nodes or _leaves(world.player.nodes[k])}
+            if new := [n for k, n in pods.items() if k in going and n not in found]:
+                found.extend(new)
+                end = time.monotonic() + 60
+        return f"{found}, {len(set(costs) - {None})} costs"
+
+    world.row("consolidation", "prevention" if steered else "nobody", act, still=1)
+    world.processes.stop("rebalancer")
+    world.kubectl("delete", "replicaset", "web")
+    return found
+
+
+def _leaves(node: Object) -> bool:
+    taints = node["spec"].get("taints") or ()
+    return "deletionTimestamp" in node["metadata"] or any("disrupted" in t["key"] for t in taints)
+
+
+def background(world: World) -> None:
+    """A descheduler evicts machines in the background: while one is on its way, ours asks for none."""
+    machine = deployment("machine", 6, "500m", nodeSelector=LABEL)
+    machine["spec"]["template"]["metadata"]["annotations"] = {IN_BACKGROUND: "true"}
+    world.kubectl.apply(machine)
+    world.kubectl.until(lambda: world.kubectl.ready("machine") == 6, "six pods are Ready")
+    moves = Moves(world.api, world.processes, seconds=40)
+    world.processes.hook()
+    world.zone("1")
+    world.ours()
+    world.descheduler("--feature-gates=EvictionsInBackground=true")
+    world.row("evictions in the background", "both", still=60)
+    by = Counter(who for who, _ in moves.asked)
+    print("asked for", dict(by), "while others were on their way:", moves.asked, flush=True)
+    assert by["descheduler"]
+    assert not any(others for who, others in moves.asked if who == "rebalancer")
+
+
+FINDINGS: dict[str, tuple[str, Callable[[World], None]]] = {
+    "capacitybuffer": ("CLUSTER_AUTOSCALER", lambda world: missing_room(world, "capacitybuffer")),
+    "placeholder": ("KARPENTER", lambda world: missing_room(world, "placeholder")),
+    "startupBoost": ("VPA_ADMISSION", startup_boost),
+    "consolidation": ("KARPENTER", consolidation),
+    "background": ("DESCHEDULER", background),
+}
+
+
+def _needs(world: World, peer: str) -> None:
     if (peer and peer not in GIVEN) or (peer in PEERS[:2] and world.provider != peer):
         pytest.skip(f"no ${peer}, or another provider of nodes")
     world.nodes()
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_finding(finding: str, world: World) -> None:
+    """What once went wrong beside one of the others."""
+    peer, play = FINDINGS[finding]
+    _needs(world, peer)
+    play(world)
+
+
+@pytest.mark.parametrize("budgeted", [True, False], ids=["budget", "no budget"])
+@pytest.mark.parametrize("peer", ["DESCHEDULER", "VPA_UPDATER", "KARPENTER", "CLUSTER_AUTOSCALER", ""])
+def test_what_becomes_of_a_released_pod(peer: str, budgeted: bool, world: World) -> None:
+    """A pod that ours replaces first runs for 40 s without its ReplicaSet: what does the other do with it?"""
+    _needs(world, peer)
     app = deployment("sized", 4, "250m", nodeSelector=LABEL)
     app["metadata"]["annotations"] = {"rebalancer.io/method": "replaceFirst"}
     app["spec"]["template"]["metadata"]["annotations"] = {HOLD: "40"}
-    world.kubectl.apply(app, budget("sized"))
+    world.kubectl.apply(app, *([budget("sized")] if budgeted else ()))
     if peer == "VPA_UPDATER":
         world.vpa()
         world.kubectl.apply(*world.objects("vpa"))
@@ -433,38 +580,25 @@ def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[lis
 
     world.kubectl.until(released, "a pod is released")
     name, began = marked[0]["metadata"]["name"], time.monotonic()
-    world.player.fresh()
-    if peer == "DESCHEDULER":
-        world.descheduler()
-    elif peer == "VPA_UPDATER":
-        world.recommend("400m")
-    elif peer == "KARPENTER":
-        world.drift()
-    said = "still there after 120 s"
-    while time.monotonic() - began < 120:
-        time.sleep(0.5)
-        if who := world.player.record.pods.get(name):
-            ready = world.kubectl.ready("sized")
-            said = f"evicted by {who} after {time.monotonic() - began:.0f} s, {ready} Ready"
-            break
-        here = [p for p in world.player.pods if p["metadata"]["name"] == name]
-        if here and RELEASED not in here[0]["metadata"].get("annotations", {}):
-            said = f"given back after {time.monotonic() - began:.0f} s"
-            break
-    world.quiet(60, 20)
-    by = ", ".join(f"{k} {n}" for k, n in sorted(world.player.record.evicted.items())) or "0"
-    table.append(
-        [
-            peer.lower(),
-            f"released pod {said}",
-            "ours",
-            by,
-            "",
-            "",
-            "",
-            "",
-            str(sum(world.player.over.values())),
-        ]
-    )
-    print(" | ".join(table[-1]), flush=True)
+
+    def act() -> str:
+        if peer == "DESCHEDULER":
+            world.descheduler()
+        elif peer == "VPA_UPDATER":
+            world.recommend("400m")
+        elif peer == "KARPENTER":
+            world.drift()
+        while time.monotonic() - began < 120:
+            time.sleep(0.5)
+            after = f"after {time.monotonic() - began:.0f} s"
+            if who := world.player.record.pods.get(name):
+                return f"evicted by {who} {after}, {world.kubectl.ready('sized')} Ready"
+            here = [p for p in world.player.pods if p["metadata"]["name"] == name]
+            if not here:
+                return f"gone {after}, {world.kubectl.ready('sized')} Ready"
+            if RELEASED not in here[0]["metadata"].get("annotations", {}):
+                return f"given back {after}"
+        return "still there after 120 s"
+
+    world.row("released pod" + ("" if budgeted else " without a budget"), "ours", act, still=20)
     world.kubectl.until(lambda: world.kubectl.ready("sized") == 4, "four pods are Ready again")
