@@ -279,10 +279,12 @@ def _enough(s: Seen) -> bool:
 
 def _undo(s: Seen) -> str:
     """Why the label is given back; "" while the move may still succeed."""
-    if not s.known:
-        return "the ledger does not know the release"
     if s.wanted == 0:
         return "its ReplicaSet wants no pod any more"
+    if s.held is Held.LATER and _enough(s):
+        return ""
+    if not s.known:
+        return "the ledger does not know the release"
     if s.held is Held.NEVER:
         return s.refusal or "the move is not right any more"
     if s.failed:

@@ -134,6 +134,8 @@ class _Open:
         self.landed: Outcome | None = None
         """What became of the replacement, as far as it is known."""
         self.enough_since: float | None = None
+        self.both_since: float | None = None
+        """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
         self.refused, self.refusal = Held.NO, ""
         self.next_at = float("-inf")
         self.back: Step | None = None
@@ -208,7 +210,7 @@ class Releases:
     def full(self, move: Move) -> Reason | None:
         """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
         first, most = self._memory.most_released, self._parts.most()
-        most = most if first is None else min(most, first)
+        most = 1 if move.awaits else most if first is None else min(most, first)
         if self._blind or len(self._there) + sum(not o.seen_mark for o in self._open.values()) < most:
             return self._blind
         named = ", ".join(self._there[:3])
@@ -517,7 +519,9 @@ class Releases:
             self.closed = permission.held
         elif reason is not None and reason.code in _LATER:
             o.refused = Held.LATER
-        elif eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._late(o):
+        elif (
+            eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._in_vain(o)
+        ):
             o.refused = Held.NEVER
         o.refusal = eviction.message
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
@@ -581,9 +585,9 @@ class Releases:
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
         ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
         if wants is None or len(ready) < wants.replicas:
-            o.enough_since = None
+            o.enough_since = o.both_since = None
         elif o.enough_since is None:
-            o.enough_since = self._clock.monotonic()
+            o.enough_since = o.both_since = self._clock.monotonic()
         enough = self._clock.monotonic() - o.enough_since if o.enough_since is not None else -1.0
         o.missed = owner is not None and wants is not None and sum(p.ready for p in own) < wants.replicas
         refused = Held.NEVER if o.minded and o.missed else o.refused
@@ -672,6 +676,11 @@ class Releases:
 
     def _late(self, o: _Open) -> bool:
         return o.seconds > self._patience(o.move)
+
+    def _in_vain(self, o: _Open) -> bool:
+        """Whether nothing came of both having been there for so long. Time in which it was held is not it."""
+        since = o.both_since
+        return since is not None and self._clock.monotonic() - since > self._patience(o.move)
 
     # -- how it ends
 

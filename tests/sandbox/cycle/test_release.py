@@ -455,7 +455,16 @@ def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, t
             assert len(pods(cluster)) == 7, "still held"
             assert memory.no_release() is None
             pause(on=False)
+            if by == "settings":  # It was long, and somebody says no for a moment.
+                (old,) = released(cluster)
+                mark = mark_of(old["metadata"]["annotations"], old["metadata"]["uid"])
+                assert mark is not None
+                marked(cluster, old["metadata"]["name"], str(replace(mark, at=1)))
+                cluster.faults.add(
+                    Reply(429, headers={"Retry-After": "3600"}), subresource="eviction", times=1
+                )
             cycle(cluster, tmp_path, later, memory=memory, newest=switch)
+            assert memory.no_release() is None
         cluster.settle()
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
 

@@ -61,7 +61,7 @@ class Hands:
         self._seconds, self._since = seconds, 0.0
         self.broken_budgets: list[str] = []
         self._reported = 0
-        self._owned: dict[str, list[Json]] = {}
+        self._owned: dict[tuple[str, str], list[Json]] = {}
         self._decoder = Decoder()
         self._known: dict[tuple[str, str, str], Object] = {}
 
@@ -88,12 +88,12 @@ class Hands:
             self._start(pod)
         self._report()
 
-    def _of_owners(self) -> dict[str, list[Json]]:
-        """The pods of each owner, by uid."""
-        found: dict[str, list[Json]] = {}
+    def _of_owners(self) -> dict[tuple[str, str], list[Json]]:
+        """The pods of each owner, by namespace and uid."""
+        found: dict[tuple[str, str], list[Json]] = {}
         for pod in self.store.list("Pod"):
             for uid in {r["uid"] for r in pod["metadata"].get("ownerReferences", ())}:
-                found.setdefault(uid, []).append(pod)
+                found.setdefault((pod["metadata"]["namespace"], uid), []).append(pod)
         return found
 
     def _snapshot(self) -> Snapshot:
@@ -108,7 +108,7 @@ class Hands:
         return built(self._known.values())
 
     def _replace(self, owner: Json) -> None:
-        pods = self._owned.get(owner["metadata"]["uid"], [])
+        pods = self._owned.get(_key(owner), [])
         active = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
         name, wanted = owner["metadata"]["name"], owner["spec"].get("replicas", 1)
         if owner["kind"] == "StatefulSet":
@@ -183,7 +183,7 @@ class Hands:
         owned = self._of_owners()
         for kind in ("ReplicaSet", "StatefulSet"):
             for owner in self.store.list(kind):
-                pods = owned.get(owner["metadata"]["uid"], ())
+                pods = owned.get(_key(owner), ())
                 active = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
                 figures: dict[str, Any] = {
                     "replicas": len(active),
@@ -210,3 +210,7 @@ class Hands:
 def _ready(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _key(owner: Json) -> tuple[str, str]:
+    return owner["metadata"]["namespace"], owner["metadata"]["uid"]

@@ -69,6 +69,7 @@ CASES: list[tuple[str, Seen, Do]] = [
     ("the ledger does not know it", replace(STARTING, alone=True, known=False), Do.GIVE_BACK),
     ("both are there, and a stop", replace(BOTH, stopping=True), Do.EVICT),
     ("both are there, and a brake", replace(BOTH, held=Held.LATER), Do.HOLD),
+    ("the same, unknown to the ledger", replace(BOTH, held=Held.LATER, known=False), Do.HOLD),
     ("Ready, and not Available", replace(BASE, own=(*own(2), Own(uid="n", ready=True))), Do.WAIT),
     ("scaled to fewer, enough are there", replace(BOTH, replicas=2, wanted=2, moved_on=True), Do.EVICT),
     ("scaled to more, not all there", replace(STARTING, replicas=5, wanted=5, moved_on=True), Do.GIVE_BACK),
