@@ -197,15 +197,18 @@ class Releases:
             self._blind = Reason(ReasonCode.NOT_CURRENT, e.message)
             return
         self._blind = None
-        self._there = [
-            p.key
-            for p, mark in released(pods)
-            if mark.label not in p.template.labels
-            and (self._memory.released(p.uid) or self._credible(p, mark))
-        ]
-
-    def _credible(self, pod: Pod, mark: Mark) -> bool:
-        return any(credible(pod, mark, w) for w in self._parts.watched.workloads(pod.namespace))
+        self._there = []
+        sets: dict[str, dict[str, Workload]] = {}
+        for pod, mark in released(pods):
+            if mark.label in pod.template.labels:
+                continue
+            if pod.namespace not in sets:
+                every = self._parts.watched.workloads(pod.namespace)
+                sets[pod.namespace] = {w.metadata.uid: w for w in every}
+            owner = sets[pod.namespace].get(mark.replica_set)
+            believed = owner is not None and credible(pod, mark, owner)
+            if believed or self._memory.released(pod.uid) is not None:
+                self._there.append(pod.key)
 
     def full(self, move: Move) -> Reason | None:
         """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
