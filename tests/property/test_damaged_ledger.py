@@ -81,7 +81,7 @@ class Stored:
         self.text = text
 
     def request(self, *_: Any, **__: Any) -> Any:
-        meta = {"resourceVersion": "1", "labels": labels_of("ledger")}
+        meta = {"name": "l", "resourceVersion": "1", "labels": labels_of("ledger")}
         return SimpleNamespace(body=json.dumps({"metadata": meta, "data": {KEY: self.text}}).encode())
 
 

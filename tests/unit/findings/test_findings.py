@@ -103,7 +103,8 @@ ZONE_OF = {f"{z}-{i}": z for z in "abc" for i in range(2)}
 
 def released(of: str) -> Any:
     """A pod with the mark of one that was released."""
-    mark = Mark(label="h", value="v", replica_set="rs", pod=uid_of("Pod", "default", of), at=1, by="a ledger")
+    owner, uid = uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", of)
+    mark = Mark(label="h", value="v", replica_set=owner, pod=uid, at=1, by="a ledger")
     return pod("x").on("a-0").annotated({MARK: str(mark)})
 
 
@@ -313,8 +314,14 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
     "a mark of its own": (
         "released-pod",
         "warning",
-        [zones(), released("x")],
+        [zones(), replica_set("set").placed({"a-0": 1}), released("x").labels(owner="set")],
         "by a ledger, and runs beside",
+    ),
+    "a mark that nothing bears out": (
+        "released-pod",
+        "warning",
+        [zones(), released("x")],
+        "by a ledger; no ReplicaSet would take it back",
     ),
 }
 

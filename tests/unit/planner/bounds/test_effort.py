@@ -47,7 +47,7 @@ LOOPS = {
     "planner/planner.py:plan_view": "each turn leaves an owner alone",
     "planner/soft.py:scheduled": "each turn makes a move, or ends a component",
     "planner/soft.py:_held": "each turn leaves a move out",
-    "planner/soft.py:_not_in_vain": "each turn leaves a move out",
+    "planner/soft.py:improved": "each turn leaves a move out",
     "planner/pace.py:root": "up a tree",
     "planner/search/orders.py:_run": "PATIENCE",
     "planner/soft.py:run": "Effort",

@@ -11,7 +11,7 @@ from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.release import MARK, Mark
-from tests.support.build import deployment, node, node_pool, pod, snapshot, workload
+from tests.support.build import deployment, node, node_pool, pod, replica_set, snapshot, workload
 from tests.support.build.base import uid_of
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.example/rack"
@@ -73,7 +73,7 @@ def test_a_zone_that_has_no_node_yet() -> None:
 
 
 LOWER = pod("low").on("b-0").priority(-10)
-RELEASED = str(Mark("y", "z", "r", uid_of("Pod", "default", "x"), 1))
+RELEASED = str(Mark("y", "z", uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", "x"), 1))
 BATCH = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -93,7 +93,8 @@ NOT: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "its limits are used up": (
         [web(), node_pool("default", cpu="61", used="60")], {}, "Insufficient cpu"),
     "another move waits": (
-        [web(), POOL, pod("x").on("b-0").annotated({MARK: RELEASED})],
+        [web(), POOL, replica_set("set").placed({"b-0": 1}),
+         pod("x").on("b-0").labels(owner="set").annotated({MARK: RELEASED})],
         {}, "default/x is released, and one such move is made at a time"),
     "cluster-autoscaler runs": (
         [web(), POOL, pod("ca").on("b-0").labels(app="cluster-autoscaler")], {},

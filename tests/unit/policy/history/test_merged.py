@@ -94,7 +94,7 @@ def test_entries_that_one_has_counted_already_are_not_counted_twice() -> None:
 
 
 def test_a_release_that_has_not_ended_is_not_forgotten_for_newer_entries() -> None:
-    newer = tuple(entry(float(n), f"p{n}") for n in range(10, MOST_ENTRIES + 10))
+    newer = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(10, MOST_ENTRIES + 10))
     open_ = tuple(replace(entry(1.0, f.value), fate=f) for f in OPEN)
     ended = replace(entry(1.0, "c"), fate=Fate.UNDONE)
     for kept in (
