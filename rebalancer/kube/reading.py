@@ -30,6 +30,7 @@ from rebalancer.kube.lists import (
     Begun,
     HeadMeta,
     Items,
+    Page,
     ReadOptions,
     Transfer,
     first_of,
@@ -304,10 +305,7 @@ class Objects:
         target = Target("list", LIMIT_RANGES, namespace)
 
         def read() -> tuple[LimitRange, ...]:
-            listed = pages(
-                self._connection, LIMIT_RANGES, wait=self._wait, namespace=namespace, backoff=self._backoff
-            )
-            every = (raw for page in listed for raw in page.items or ())
+            every = (raw for page in self._pages(LIMIT_RANGES, namespace) for raw in page.items or ())
             return tuple(self._connection.decoded(raw, LimitRange, target) for raw in every)
 
         return self._unless_refused(LIMIT_RANGES.kind, namespace, read)
@@ -318,14 +316,7 @@ class Objects:
         slices, chosen = ENDPOINT_SLICES, f"kubernetes.io/service-name={service}"
         target = Target("list", slices, namespace)
         found: set[str] = set()
-        for page in pages(
-            self._connection,
-            slices,
-            wait=self._wait,
-            namespace=namespace,
-            labels=chosen,
-            backoff=self._backoff,
-        ):
+        for page in self._pages(slices, namespace, chosen):
             for raw in page.items or ():
                 every = self._connection.decoded(raw, _EndpointSlice, target).endpoints or ()
                 found |= {e.target_ref.uid for e in every if e.conditions.ready is not False}
@@ -354,9 +345,7 @@ class Objects:
         found: list[HeadMeta] = []
         within = (namespace,) if namespace else self._namespaces
         for resource in replace(RESOURCES[kind], metadata_only=True).parts(within):
-            page = next(
-                pages(self._connection, resource, wait=self._wait, fields=fields, backoff=self._backoff)
-            )
+            page = next(self._pages(resource, fields=fields))
             found += (head(raw) for raw in page.items or ())
         return max(
             found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
@@ -383,6 +372,19 @@ class Objects:
             raise ResponseError(say, PROXY, target=target, code=200)
         return found
 
+    def _pages(
+        self, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> Iterator[Page]:
+        return pages(
+            self._connection,
+            resource,
+            wait=self._wait,
+            namespace=namespace,
+            labels=labels,
+            fields=fields,
+            backoff=self._backoff,
+        )
+
     def _list(
         self, kind: str, namespace: str = "", labels: str = "", fields: str = ""
     ) -> tuple[str, list[Object]]:
@@ -392,15 +394,7 @@ class Objects:
         def once() -> tuple[str, list[Object]]:
             found: list[Object] = []
             version = ""
-            for page in pages(
-                self._connection,
-                resource,
-                wait=self._wait,
-                namespace=namespace,
-                labels=labels,
-                fields=fields,
-                backoff=self._backoff,
-            ):
+            for page in self._pages(resource, namespace, labels, fields):
                 version = page.metadata.resource_version
                 found += (self._decode(kind, raw, target) for raw in page.items or ())
             return version, found
