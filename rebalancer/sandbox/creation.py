@@ -1,28 +1,21 @@
-"""What a new object is before it is stored: named, admitted, defaulted, validated."""
+"""What a new object is before it is stored: named, admitted, defaulted."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 from rebalancer.admission import NotAdmittedError, admit_pod, pod_defaults
 from rebalancer.bulk_work import bulk_work
-from rebalancer.model.pod import DELETION_COST
-from rebalancer.sandbox import objects
-from rebalancer.sandbox import objects as events
 from rebalancer.sandbox.objects import (
-    DNS_SUBDOMAIN,
     Object,
     copied,
-    is_subdomain,
     key_of,
     new_uid,
-    required,
     suffix,
-    wrong,
+    to_core,
 )
 from rebalancer.sandbox.resources import (
     EVENTS,
@@ -30,7 +23,6 @@ from rebalancer.sandbox.resources import (
     NODE_STATUS_ZERO,
     NODES,
     PRIORITY_CLASSES,
-    ApiError,
     Cause,
     Resource,
     already_exists,
@@ -127,88 +119,6 @@ def defaulted_spec(obj: Object) -> Object:
     return obj if status is None else {**obj, "status": status}
 
 
-# Validation of objects, as far as callers of this project could get them wrong.
-
-LABEL_VALUE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
-    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
-
-
-def check_name(resource: Resource, name: str, generate: str) -> None:
-    """ApiError 422 for a name that the server would not take."""
-    if not name:
-        what = required("metadata.name")
-        raise invalid(
-            resource.kind,
-            resource.group,
-            name,
-            [Cause(what.reason, "Required value: name or generateName is required", what.field)],
-        )
-    rbac = resource.group == "rbac.authorization.k8s.io"
-    if is_subdomain(name) or rbac:
-        return
-    causes = [wrong("metadata.name", f'"{name}"', DNS_SUBDOMAIN)]
-    if generate and not is_subdomain(generate + "x"):
-        causes.insert(0, wrong("metadata.generateName", f'"{generate}"', DNS_SUBDOMAIN))
-    raise invalid(resource.kind, resource.group, name, causes)
-
-
-def validate(obj: Object, resource: Resource) -> None:
-    """What clients of the rebalancer can get wrong; ApiError 422 with the server's causes."""
-    causes: list[Cause] = []
-    metadata = obj["metadata"]
-    if resource.kind == "Pod":
-        cost = (metadata.get("annotations") or {}).get(DELETION_COST)
-        if cost is not None and not _is_int32(cost):
-            field = f"metadata.annotations[{DELETION_COST}]"
-            # The server validates it twice and says so.
-            causes += [wrong(field, f'"{cost}"', "must be a 32bit integer")] * 2
-        if not (obj.get("spec") or {}).get("containers"):
-            causes.append(required("spec.containers"))
-    for where in ("labels", "annotations"):
-        for value in (metadata.get(where) or {}).values():
-            if not isinstance(value, str):
-                raise ApiError(
-                    400,
-                    "BadRequest",
-                    f'{resource.kind} in version "{resource.version}" cannot be '
-                    f"handled as a {resource.kind}: json: cannot unmarshal {type(value).__name__} into "
-                    f"Go struct field ObjectMeta.metadata.{where} of type string",
-                )
-            if where == "labels" and value and not (_NAME.match(value) and len(value) <= 63):
-                why = LABEL_VALUE
-                causes.append(wrong("metadata.labels", f'"{value}"', why))
-    if resource.kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
-        causes += _selector_matches(obj)
-    if causes:
-        raise invalid(resource.kind, resource.group, metadata.get("name", ""), causes)
-
-
-def _selector_matches(obj: Object) -> list[Cause]:
-    spec = obj.get("spec") or {}
-    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-    have = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if not spec.get("selector"):
-        return [required("spec.selector")]
-    if any(have.get(key) != value for key, value in wanted.items()):
-        text = ",".join(f'"{key}":"{value}"' for key, value in sorted(have.items()))
-        why = "`selector` does not match template `labels`"
-        return [wrong("spec.template.metadata.labels", f"{{{text}}}", why)]
-    return []
-
-
-def _is_int32(text: object) -> bool:
-    # Leading "+" and zeros are refused, as strconv would not print them so.
-    return (
-        isinstance(text, str)
-        and re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
-        and -(2**31) <= int(text) < 2**31
-    )
-
-
 _MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates",
             "nodeSelector", "affinity")  # fmt: skip
 
@@ -257,12 +167,7 @@ def prepared(
     generate = metadata.get("generateName", "")
     if generate and not metadata.get("name"):
         metadata["name"] = generate[:_LONGEST_PREFIX] + suffix(rng)
-    name = metadata.get("name", "")
-    check_name(resource, name, generate)
-    if metadata.get("resourceVersion"):
-        why = "resourceVersion should not be set on objects to be created"
-        details = {"causes": [{"message": why}]}
-        raise ApiError(500, "InternalError", f"Internal error occurred: {why}", details)
+    name = metadata["name"]
     if namespace:
         _check_namespace(store, resource, name, namespace)
     key = key_of(namespace, name)
@@ -288,14 +193,11 @@ def _check_namespace(store: Storage, resource: Resource, name: str, namespace: s
 
 def _admitted(store: Storage, resource: Resource, obj: Object) -> Object:
     if resource.storage == EVENTS.storage:
-        obj = objects.to_core(obj)
-        causes = objects.problems(obj, obj["metadata"]["namespace"], new_api=bool(resource.group))
-        if causes:
-            raise invalid("Event", "", obj["metadata"]["name"], causes)
-        return obj
+        return to_core(obj)
     if resource.kind == "Pod":
-        obj.setdefault("spec", {})
-        validate(obj, resource)
+        if not obj.setdefault("spec", {}).get("containers"):
+            cause = Cause("FieldValueRequired", "Required value", "spec.containers")
+            raise invalid("Pod", "", obj["metadata"]["name"], [cause])
         classes = {found["metadata"]["name"]: found for found in store.list(PRIORITY_CLASSES)}
         node = store.find(NODES, obj["spec"].get("nodeName", ""))
         try:
@@ -304,7 +206,6 @@ def _admitted(store: Storage, resource: Resource, obj: Object) -> Object:
             raise forbidden(resource, obj["metadata"].get("name", ""), str(error)) from None
         return obj
     default(obj)
-    validate(obj, resource)
     # A node or a volume may be made with its status; a workload's is the controllers' to tell.
     if resource.has_status and resource.generation and resource.kind != "PodDisruptionBudget":
         obj["status"] = copied(resource.zero.get("status", {}))
@@ -362,7 +263,7 @@ def _adopted(store: Storage, resource: Resource, obj: Object, rng: Random) -> Re
         # Without it, nothing may look as if its controller were behind.
         metadata.setdefault("generation", observed)
     if resource.storage == EVENTS.storage:
-        obj = events.to_core(obj)
+        obj = to_core(obj)
     version = str(metadata.get("resourceVersion", ""))
     key = key_of(metadata.get("namespace") if resource.namespaced else None, metadata["name"])
     return Record(key, obj, int(version) if version.isdigit() else 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import yaml
-
 from rebalancer.sandbox import listing, registry
 from rebalancer.sandbox.listing import Bell, Form, encode, stream
-from rebalancer.sandbox.objects import Object, copied, to_new, wrong
+from rebalancer.sandbox.objects import Object, copied, to_new
 from rebalancer.sandbox.registry import Deletion, Store
 from rebalancer.sandbox.resources import (
     BY_PATH,
@@ -19,7 +18,6 @@ from rebalancer.sandbox.resources import (
     Resource,
     bad_request,
     conflict,
-    invalid,
     method_not_allowed,
     modified,
     success,
@@ -27,10 +25,7 @@ from rebalancer.sandbox.resources import (
 )
 from rebalancer.sandbox.storage import Record
 
-# Request bodies in JSON or YAML. Refusals have the API server's wording.
-
-MEDIA = ("application/json", "application/yaml")
-_SHOWN = 30  # bytes of a bad body that the message repeats
+# Request bodies.
 
 
 def media(content_type: str) -> str:
@@ -43,70 +38,13 @@ def unsupported(accepted: tuple[str, ...]) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message, {})
 
 
-def decoded(data: bytes, content_type: str, kind: str) -> dict[str, Any]:
-    """An object; ApiError 400 for what is none, 415 for other media (protobuf among them)."""
-    kind_of_body = media(content_type)
-    if kind_of_body not in MEDIA:
-        raise unsupported(MEDIA)
-    try:
-        body = yaml.safe_load(data) if kind_of_body == "application/yaml" else json.loads(data)
-    except yaml.YAMLError as error:
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error}") from None
-    except ValueError as error:
-        raise bad_request(_unrecognized(data, kind, error)) from None
-    if not isinstance(body, dict):
-        raise bad_request(_unrecognized(data, kind, ValueError("not an object")))
-    return body
-
-
-def _unrecognized(data: bytes, kind: str, error: ValueError) -> str:
-    text = data.decode(errors="replace")
-    at = int(getattr(error, "pos", 0))
-    if at >= len(text.rstrip()):
-        why = "unexpected end of JSON input"
-    else:
-        why = f"invalid character {text[at]!r} looking for beginning of value"
-    if not data:
-        seen = "<empty>"
-    elif data.startswith(b"{"):
-        seen = text if len(data) <= _SHOWN else text[:_SHOWN] + " ..."
-    else:
-        seen = data[:_SHOWN].hex() + (" ..." if len(data) > _SHOWN else "")
-    return (
-        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-        f"json parse error: {why} ({seen})"
-    )
-
-
-def check_kind(body: dict[str, Any], resource: Resource) -> None:
-    """ApiError 400 where the body says it is something else; it may say nothing."""
-    version, kind = body.get("apiVersion"), body.get("kind")
-    if version and version != resource.api_version:
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({resource.api_version})"
-        )
-    if kind and kind != resource.kind:
-        raise bad_request(
-            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: converting '
-            f"(v1.{kind}) to (core.{resource.kind}): unknown conversion"
-        )
-
-
-def check_place(body: dict[str, Any], name: str, namespace: str) -> None:
-    """ApiError 400 where the body's name or namespace is not the URL's; fills in the namespace."""
-    metadata = body.setdefault("metadata", {})
-    if name and metadata.get("name") != name:
-        if not metadata.get("name"):
-            metadata["name"] = name
-        else:
-            raise bad_request(
-                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
-            )
-    if namespace and metadata.setdefault("namespace", namespace) != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+def decoded(data: bytes, kind: str) -> dict[str, Any]:
+    """An object of JSON; ApiError 400 for what is none."""
+    with suppress(ValueError):
+        body = json.loads(data)
+        if isinstance(body, dict):
+            return body
+    raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
 
 
 # A request's path and verb as the API means them.
@@ -172,10 +110,6 @@ _RETURNED = frozenset(
         "Service",
     }
 )
-# AllowCreateOnUpdate of their strategies.
-_PUT_CREATES = frozenset({"Event"})
-# Not AllowUnconditionalUpdate: a PUT must say which version it replaces.
-_CONDITIONAL = frozenset({"Lease"})
 Answer = tuple[int, bytes]
 
 
@@ -219,7 +153,7 @@ class Call:
         return not options.token and (options.version or 0) > self.store.revision
 
     def decoded(self, kind: str = "") -> Object:
-        return decoded(self.body, self.content_type, kind or self.resource.kind)
+        return decoded(self.body, kind or self.resource.kind)
 
 
 Handler = Callable[[Call], Answer]
@@ -261,8 +195,6 @@ def _create(call: Call) -> Answer:
     match call.target.subresource:
         case "eviction":
             body = call.decoded("Eviction")
-            if body.get("kind", "Eviction") != "Eviction":
-                raise bad_request(f"not a Eviction object: {body.get('kind')}")
             status = registry.evict(call.store, call.target.namespace, call.name, body, dry_run=call.dry_run)
             return 201, encode(status)
         case "binding":
@@ -271,29 +203,12 @@ def _create(call: Call) -> Answer:
             registry.bind(call.store, call.target.namespace, call.name, node, dry_run=call.dry_run)
             return 201, encode(success(201))
     obj = call.decoded()
-    check_kind(obj, call.resource)
-    check_place(obj, "", call.namespace or "")
     made = call.store.create(obj, namespace=call.namespace, resource=call.resource, dry_run=call.dry_run)
     return stored(call, 201, made)
 
 
 def _update(call: Call) -> Answer:
-    obj = call.decoded()
-    check_kind(obj, call.resource)
-    check_place(obj, call.name, call.namespace or "")
-    if call.resource.kind in _CONDITIONAL and not obj["metadata"].get("resourceVersion"):
-        call.store.record(call.resource, call.name, call.namespace)
-        cause = wrong("metadata.resourceVersion", "0", "must be specified for an update")
-        raise invalid(call.resource.plural, call.resource.group, call.name, [cause])
-    if call.resource.kind in _PUT_CREATES and not call.target.subresource:
-        with call.store.lock:
-            if call.store.find(call.resource, call.name, call.namespace) is None:
-                obj["metadata"].pop("resourceVersion", None)
-                made = call.store.create(
-                    obj, namespace=call.namespace, resource=call.resource, dry_run=call.dry_run
-                )
-                return stored(call, 201, made)
-    sub = call.target.subresource
+    obj, sub = call.decoded(), call.target.subresource
     return stored(
         call, 200, call.store.update(obj, subresource=sub, resource=call.resource, dry_run=call.dry_run)
     )

@@ -11,20 +11,13 @@ import msgspec
 
 from rebalancer.model.quantity import epoch
 from rebalancer.model.selectors import Requirement
-from rebalancer.sandbox.resources import Cause, Resource, bad_request
+from rebalancer.sandbox.resources import Resource, bad_request
 
 Object = dict[str, Any]
 """One API object as JSON gives it, with `apiVersion` and `kind`."""
 
 # What generateName appends: no vowels, so that no words form, and nothing that looks like another.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-
-DNS_SUBDOMAIN = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-    "and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation "
-    "is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
@@ -79,25 +72,6 @@ def is_ready(pod: Object) -> bool:
     return ready is not None and ready.get("status") == "True"
 
 
-def is_subdomain(name: str) -> bool:
-    return len(name) <= 253 and all(
-        part
-        and part[0].isalnum()
-        and part[-1].isalnum()
-        and all(c in "-abcdefghijklmnopqrstuvwxyz0123456789" for c in part)
-        for part in name.split(".")
-    )
-
-
-def required(field: str) -> Cause:
-    return Cause("FieldValueRequired", "Required value", field)
-
-
-def wrong(field: str, value: str, why: str) -> Cause:
-    """`value` as Go prints it: strings quoted, numbers bare."""
-    return Cause("FieldValueInvalid", f"Invalid value: {value}: {why}", field)
-
-
 # The two shapes of an Event: core v1, in which it is stored, and events.k8s.io/v1.
 
 _CORE_TO_NEW = {
@@ -136,46 +110,6 @@ def to_new(event: Object) -> Object:
         if not renamed.get(empty):
             renamed.pop(empty, None)
     return {**renamed, "apiVersion": "events.k8s.io/v1", "kind": "Event"}
-
-
-def problems(event: Object, namespace: str, *, new_api: bool) -> list[Cause]:
-    """What is wrong with a new event in core shape (pkg/apis/core/validation/events.go).
-
-    Through events.k8s.io the rules are stricter than through the core group.
-    """
-    causes: list[Cause] = []
-    metadata = event["metadata"]
-    involved = (event.get("involvedObject") or {}).get("namespace", "")
-    mismatch = wrong("involvedObject.namespace", f'"{involved}"', "does not match event.namespace")
-    if not event.get("eventTime"):
-        if involved != namespace and (involved or namespace != "default"):
-            causes.append(mismatch)
-    else:
-        foreign = involved != namespace if involved else namespace not in ("default", "kube-system")
-        if foreign:
-            causes.append(mismatch)
-        controller = "reportingController" if new_api else "reportingComponent"
-        fields = ((controller, "reportingComponent"), ("reportingInstance", "reportingInstance"),
-                  ("action", "action"), ("reason", "reason"))  # fmt: skip
-        causes += [required(shown) for shown, stored in fields if not event.get(stored)]
-        for shown, stored, most in (("action", "action", 128), ("reason", "reason", 128),
-                                    ("message", "message", 1024)):  # fmt: skip
-            if len(event.get(stored) or "") > most:
-                causes.append(wrong(shown, '""', f"can have at most {most} characters"))
-    if not new_api:
-        return causes
-    generate = metadata.get("generateName", "")
-    if generate and not is_subdomain(generate.removesuffix("-")):
-        causes.append(wrong("metadata.generateName", f'"{generate}"', DNS_SUBDOMAIN))
-    if not event.get("eventTime"):
-        causes.append(required("eventTime"))
-    if (kind := event.get("type") or "") not in ("Normal", "Warning"):
-        causes.append(wrong("type", '""', f"has invalid value: {kind}"))
-    for shown, stored in (("firstTimestamp", "firstTimestamp"), ("lastTimestamp", "lastTimestamp"),
-                          ("count", "count"), ("source", "source")):  # fmt: skip
-        if event.get(stored):
-            causes.append(wrong(shown, '""', "needs to be unset"))
-    return causes
 
 
 # Label and field selectors: as query strings, and labels also as the objects that specs carry.
@@ -255,29 +189,12 @@ def from_object(selector: Mapping[str, Any] | None) -> LabelSelector | None:
     return tuple(found)
 
 
-_EVENT_FIELDS = (
-    "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-    "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-    "reason", "reportingComponent", "source", "type",
-)  # fmt: skip
-# What each kind supports beside metadata.name and metadata.namespace (pkg/apis/*/v1/conversion.go).
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "pods": ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-             "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"),
-    "nodes": ("spec.unschedulable",),
-    "namespaces": ("status.phase",),
-    "events": _EVENT_FIELDS,
-    "secrets": ("type",),
-    "services": ("spec.clusterIP", "spec.type"),
-    "replicationcontrollers": ("status.replicas",),
-    "replicasets.apps": ("status.replicas",),
-    "jobs.batch": ("status.successful",),
-}  # fmt: skip
 # events.k8s.io names some fields otherwise.
-_ALIAS = {"reportingController": "reportingComponent", "regarding.kind": "involvedObject.kind",
+ALIASES = {"reportingController": "reportingComponent", "regarding.kind": "involvedObject.kind",
           "regarding.namespace": "involvedObject.namespace", "regarding.name": "involvedObject.name",
           "regarding.uid": "involvedObject.uid"}  # fmt: skip
 
+FIELD_TEST = re.compile(r"^([^=!]+)(==|=|!=)(.*)$")
 FieldTest = Callable[[dict[str, Any]], bool]
 
 
@@ -293,19 +210,13 @@ def _value(obj: dict[str, Any], path: Sequence[str]) -> str:
 
 
 def parse_fields(text: str, resource: Resource) -> tuple[FieldTest, ...]:
-    """`spec.nodeName=a,status.phase!=Running`; ApiError 400 for a field that the kind does not index."""
+    """`spec.nodeName=a,status.phase!=Running`; ApiError 400 where it does not parse."""
     tests: list[FieldTest] = []
-    supported = ("metadata.name", "metadata.namespace", *_FIELDS.get(resource.storage, ()))
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = re.match(r"^([^=!]+)(==|=|!=)(.*)$", part)
+        match = FIELD_TEST.match(part)
         if match is None:
             raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-        label = _ALIAS.get(match[1], match[1]) if resource.plural == "events" else match[1]
-        if label not in supported:
-            if resource.storage in _FIELDS:
-                raise bad_request(f"field label not supported: {label}")
-            only = 'only "metadata.name", "metadata.namespace"'
-            raise bad_request(f'"{label}" is not a known field selector: {only}')
+        label = ALIASES.get(match[1], match[1]) if resource.plural == "events" else match[1]
         # An unset boolean is false to the server, not empty.
         default = "false" if label in ("spec.unschedulable", "spec.hostNetwork") else ""
         tests.append(_field_test(tuple(label.split(".")), match[2] != "!=", match[3], default))

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from rebalancer.admission import add_topology_labels
 from rebalancer.model.quantity import rfc3339
 from rebalancer.sandbox import creation
-from rebalancer.sandbox import objects as events
-from rebalancer.sandbox.creation import check_pod_update, defaulted_spec, tracked, validate
+from rebalancer.sandbox.creation import check_pod_update, defaulted_spec, tracked
 from rebalancer.sandbox.objects import (
     Object,
     copied,
@@ -24,6 +23,7 @@ from rebalancer.sandbox.objects import (
     matches,
     seconds_of,
     set_condition,
+    to_core,
 )
 from rebalancer.sandbox.resources import (
     BY_KIND,
@@ -317,8 +317,6 @@ def updated(
         elif resource.kind != "Namespace":
             # What was loaded came without defaults: that they appear now is no change of its own.
             old, new = defaulted_spec(copied(old)), defaulted_spec(new)
-        if resource.storage != EVENTS.storage:
-            validate(new, resource)
     if new == old:
         return new, False
     if resource.generation and any(old.get(k) != new.get(k) for k in {*old, *new} - _NO_SPEC):
@@ -426,7 +424,7 @@ class Store(Storage):
                 raise conflict(resource, name, why)
             new = copied(obj)
             if resource.storage == EVENTS.storage:
-                new = events.to_core(new)
+                new = to_core(new)
             return self._replace(resource, record, new, subresource, dry_run, manager)
 
     def _replace(

@@ -216,8 +216,7 @@ class Api:
         return Response(body, code, headers)
 
     async def _review(self, request: Request) -> Response:
-        body, media = await body_of(request), request.headers.get("content-type", "")
-        spec = decoded(body, media, "SelfSubjectAccessReview").get("spec") or {}
+        spec = decoded(await body_of(request), "SelfSubjectAccessReview").get("spec") or {}
         kind = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
         status = {"allowed": self.allows(request, spec)}
         answer = {**kind, "metadata": {}, "spec": spec, "status": status}

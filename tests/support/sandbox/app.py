@@ -15,7 +15,7 @@ from rebalancer.sandbox.handlers import RequestPath
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import ApiError, expired
 from rebalancer.sandbox.server import CACHE, Api, failure, target_of
-from tests.support.sandbox import openapi
+from tests.support.sandbox import openapi, strict
 from tests.support.sandbox.authority import Access, Authority, User
 from tests.support.sandbox.faults import Action, Cut, Delay, Faults, Gone, Reply
 from tests.support.sandbox.patch_verb import patch
@@ -25,7 +25,7 @@ from tests.support.sandbox.sabotage import Broken, Hung, sabotaged
 class GuardedApi(Api):
     """A request is identified, perhaps sabotaged, authorized, then answered, and logged in any case."""
 
-    verbs: ClassVar[Mapping[str, handlers.Handler]] = {**Api.verbs, "patch": patch}
+    verbs: ClassVar[Mapping[str, handlers.Handler]] = {**strict.VERBS, "patch": patch}
 
     def __init__(self, store: Store, authority: Authority, faults: Faults, **options: Any) -> None:
         super().__init__(store, **options)
@@ -60,6 +60,12 @@ class GuardedApi(Api):
         size = len(getattr(response, "body", b""))
         self.log.append(access._replace(code=response.status_code, size=size))
         return sabotaged(response, action, transport)
+
+    async def respond(self, request: Request, target: RequestPath) -> Response:
+        """As `Api.respond`."""
+        if target.verb == "watch" and target.served is not None:
+            strict.check_options(request.query_params, target.served)
+        return await super().respond(request, target)
 
     def _user(self, request: Request) -> User:
         return self.authority.identify(request.headers, request.headers.getlist("impersonate-group"))

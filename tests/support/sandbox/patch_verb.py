@@ -8,12 +8,13 @@ from typing import Any
 import yaml
 
 from rebalancer.sandbox import handlers
-from rebalancer.sandbox.handlers import MERGE, Answer, Call, check_place, media, stored, unsupported
+from rebalancer.sandbox.handlers import MERGE, Answer, Call, media, stored, unsupported
 from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import bad_request, resolve
 from rebalancer.sandbox.storage import Kind
 from tests.support.sandbox.patch import APPLY, JSON, STRATEGIC, apply
+from tests.support.sandbox.strict import check_new, check_place, validate
 
 
 def patch(call: Call) -> Answer:
@@ -29,6 +30,7 @@ def patch(call: Call) -> Answer:
     with store.lock:
         if kind == APPLY and store.find(resource, call.name, call.namespace) is None:
             check_place(change, call.name, call.namespace or "")
+            check_new(change, resource)
             made = store.create(change, namespace=call.namespace, resource=resource, dry_run=call.dry_run)
             return stored(call, 201, made)
         obj = patched(
@@ -51,7 +53,15 @@ def patched(
     manager: str = "",
 ) -> Object:
     """Apply a patch of that media type; the stored object. Raises ApiError."""
+    resource = resolve(kind)
+
+    def changed(before: Object) -> Any:
+        after = apply(content_type, before, change)
+        if not subresource and isinstance(after, dict) and "metadata" in after:
+            validate(after, resource)
+        return after
+
     return handlers.patched(
-        store, resolve(kind), name, namespace, lambda before: apply(content_type, before, change),
+        store, resource, name, namespace, changed,
         subresource=subresource, dry_run=dry_run, manager=manager,
     )  # fmt: skip
