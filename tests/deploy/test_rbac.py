@@ -135,10 +135,10 @@ class Run:
             places = [p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") == "db"]
             return len(set(places)) == 3
         watched = {a.resource for a in self.accesses if a.verb == "watch" and a.code == 200}
-        read = {a.resource for a in self.accesses if a.verb == "get"}
+        read = {a.name for a in self.accesses if a.verb == "get" and a.resource == "configmaps"}
         return (
             watched >= self._watches
-            and "configmaps" in read
+            and read >= {"rebalancer-brake", "rebalancer-ledger"}
             and (not self._steers or any(a.verb == "patch" for a in self.accesses))
         )
 
