@@ -34,7 +34,6 @@ class Cluster:
     grace        no pod takes longer to end than this, in seconds, whatever its grace period
     patience     no pod tolerates a silent node for longer, in seconds
     scheduler    the scheduler's configuration
-    without      kinds that nobody looks after, for instance a Deployment whose rollout is stuck
     server       what serves it
     options      the rest is the server's: port, version, tls, history, …
     """
@@ -48,7 +47,6 @@ class Cluster:
         grace: float = 0.05,
         patience: float = 0.5,
         scheduler: SchedulerConfig = DEFAULT_CONFIG,
-        without: Iterable[str] = (),
         server: type[ApiServer] = ApiServer,
         **options: Any,
     ) -> None:
@@ -60,7 +58,7 @@ class Cluster:
         version = self.server.api.version
         self.kubelet = Kubelet(store, loop, ready_after, grace)
         self.scheduler = Scheduler(store, loop, seed=seed, config=scheduler, version=version)
-        everyone: dict[str, Controller] = {
+        self.controllers: dict[str, Controller] = {
             "Deployment": Deployments(store, loop),
             "ReplicaSet": ReplicaSets(store, loop),
             "ReplicationController": ReplicaSets(store, loop, "ReplicationController"),
@@ -72,10 +70,7 @@ class Cluster:
             "Kubelet": self.kubelet,
             "Scheduler": self.scheduler,
         }
-        left_out = set(without)
-        if unknown := left_out - set(everyone):
-            raise ValueError(f"nobody looks after {', '.join(sorted(unknown))} anyway")
-        loop.controllers = [c for kind, c in everyone.items() if kind not in left_out]
+        loop.controllers = [*self.controllers.values()]
 
     @property
     def url(self) -> str:

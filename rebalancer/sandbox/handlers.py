@@ -147,11 +147,6 @@ class Call:
     def options(self) -> listing.Options:
         return listing.parse(self.query, self.resource)
 
-    def is_ahead(self) -> bool:
-        """Whether a list must wait for a version that has not happened yet."""
-        options = self.options()
-        return not options.token and (options.version or 0) > self.store.revision
-
     def decoded(self, kind: str = "") -> Object:
         return decoded(self.body, kind or self.resource.kind)
 

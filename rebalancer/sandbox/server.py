@@ -135,8 +135,8 @@ _WRITES = ("create", "update", "patch", "delete")
 
 
 class Api:
-    """The application's state. `fresh_timeout`: seconds that a list waits for a version to come;
-    `bookmark_every`: seconds between bookmarks of a watch; `progress_notify`: as `listing.stream`.
+    """The application's state. `bookmark_every`: seconds between bookmarks of a watch; `progress_notify`: as
+    `listing.stream`.
 
     Every request is the administrator's. A subclass may come in between at `endpoint` and `respond`, and
     answer to more `verbs`.
@@ -149,13 +149,11 @@ class Api:
         store: Store,
         *,
         version: str = "1.36.2",
-        fresh_timeout: float = 0.2,
         bookmark_every: float = 60.0,
         progress_notify: bool = True,
     ) -> None:
         self.store = store
         self.version = version
-        self.fresh_timeout = fresh_timeout
         self.bookmark_every, self.progress_notify = bookmark_every, progress_notify
         self.bell: Bell | None = None
         self._answered = {*self.verbs, "watch"}
@@ -196,16 +194,8 @@ class Api:
             return StreamingResponse(lines, headers={**CACHE, "content-type": "application/json"})
         if target.verb in _WRITES:
             call.body = await body_of(request)
-        if target.verb == "list":
-            await self._fresh(call)
         code, body = handlers.handle(call, self.verbs)
         return self.json(request, code, body)
-
-    async def _fresh(self, call: handlers.Call) -> None:
-        """Wait a moment for a version that other writers may be about to make."""
-        until = asyncio.get_running_loop().time() + self.fresh_timeout
-        while call.is_ahead() and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(0.02)
 
     def json(self, request: Request, code: int, body: bytes) -> Response:
         """A body of JSON, compressed where that is worth it."""
@@ -286,7 +276,6 @@ class ApiServer:
     store           instead of `objects`: one that exists already
     port            0: any free one
     version         of Kubernetes, as /version gives it
-    fresh_timeout   seconds that a list waits for a resourceVersion to come
     bookmark_every  seconds between bookmarks of a watch
     progress_notify whether bookmarks come although nothing happens (`listing.stream`)
     tls             (certificate file, key file) to serve HTTPS
@@ -303,7 +292,6 @@ class ApiServer:
         store: Store | None = None,
         port: int = 0,
         version: str = "1.36.2",
-        fresh_timeout: float = 0.2,
         bookmark_every: float = 60.0,
         progress_notify: bool = True,
         history: int = 10_000,
@@ -314,7 +302,6 @@ class ApiServer:
         self.store = store or Store(objects, clock=clock, seed=seed, history=history)
         self.api = self.make_api(
             version=version,
-            fresh_timeout=fresh_timeout,
             bookmark_every=bookmark_every,
             progress_notify=progress_notify,
         )

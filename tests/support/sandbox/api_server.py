@@ -54,6 +54,7 @@ class ApiServer(sandbox.ApiServer):
     tokens          bearer token → User, beside `admin_token`
     rules           user or group name → Rules (or dicts as in a Role); RBAC objects count too
     authenticate    whether requests without a token are anonymous, instead of the admin's
+    fresh_timeout   seconds that a list waits for a resourceVersion to come
     ahead           by how many seconds the Date of answers is; None: they have none; may be changed
     brake           whether the namespace `default` has the ConfigMap that every installation has
     """
@@ -70,6 +71,7 @@ class ApiServer(sandbox.ApiServer):
         brake: bool = True,
         ahead: float | None = 0.0,
         seed: int | None = None,
+        fresh_timeout: float = 0.2,
         **options: Any,
     ) -> None:
         self.admin_token = secrets.token_hex(16)
@@ -78,6 +80,7 @@ class ApiServer(sandbox.ApiServer):
         self._rules = rules or {}
         self._authenticate = authenticate
         self.ahead = ahead
+        self._fresh_timeout = fresh_timeout
         super().__init__(objects, seed=seed, **options)
         if brake and "store" not in options:
             self.store.create(BRAKE)
@@ -90,7 +93,7 @@ class ApiServer(sandbox.ApiServer):
     def make_api(self, **options: Any) -> GuardedApi:
         """As `sandbox.ApiServer.make_api`."""
         authority = Authority(self.store, self._users, self._rules, authenticate=self._authenticate)
-        return GuardedApi(self.store, authority, self.faults, **options)
+        return GuardedApi(self.store, authority, self.faults, self._fresh_timeout, **options)
 
     @property
     def authority(self) -> Authority:

@@ -23,12 +23,18 @@ from tests.support.sandbox.sabotage import Broken, Hung, sabotaged
 
 
 class GuardedApi(Api):
-    """A request is identified, perhaps sabotaged, authorized, then answered, and logged in any case."""
+    """A request is identified, perhaps sabotaged, authorized, then answered, and logged in any case.
+
+    `fresh_timeout`: seconds that a list waits for a version to come.
+    """
 
     verbs: ClassVar[Mapping[str, handlers.Handler]] = {**strict.VERBS, "patch": patch}
 
-    def __init__(self, store: Store, authority: Authority, faults: Faults, **options: Any) -> None:
+    def __init__(
+        self, store: Store, authority: Authority, faults: Faults, fresh_timeout: float, **options: Any
+    ) -> None:
         super().__init__(store, **options)
+        self._fresh_timeout = fresh_timeout
         self.authority = authority
         self.faults = faults
         self.log: list[Access] = []
@@ -65,7 +71,21 @@ class GuardedApi(Api):
         """As `Api.respond`."""
         if target.verb == "watch" and target.served is not None:
             strict.check_options(request.query_params, target.served)
+        if target.verb == "list":
+            await self._wait_for(request.query_params)
         return await super().respond(request, target)
+
+    async def _wait_for(self, query: Mapping[str, str]) -> None:
+        """Waits a moment for a version that other writers may be about to make."""
+        version, now = query.get("resourceVersion") or "", asyncio.get_running_loop().time
+        until = now() + self._fresh_timeout
+        while (
+            version.isdigit()
+            and not query.get("continue")
+            and int(version) > self.store.revision
+            and now() < until
+        ):
+            await asyncio.sleep(0.02)
 
     def _user(self, request: Request) -> User:
         return self.authority.identify(request.headers, request.headers.getlist("impersonate-group"))

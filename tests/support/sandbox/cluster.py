@@ -14,12 +14,18 @@ from tests.support.sandbox.faults import Faults
 
 
 class Cluster(sandbox.Cluster):
-    """As the sandbox's; `options` are also those of the tests' `ApiServer`: tokens, rules, authenticate."""
+    """As the sandbox's; `options` are also those of the tests' `ApiServer`: tokens, rules, authenticate.
+    `without`: kinds that nobody looks after, for instance a Deployment whose rollout is stuck."""
 
     server: ApiServer
 
     def __init__(self, objects: Iterable[Object] = (), **options: Any) -> None:
+        without = set(options.pop("without", ()))
         super().__init__(objects, server=ApiServer, **options)
+        if unknown := without - set(self.controllers):
+            raise ValueError(f"nobody looks after {', '.join(sorted(unknown))} anyway")
+        for kind in without:
+            self.loop.controllers.remove(self.controllers[kind])
 
     @property
     def faults(self) -> Faults:
