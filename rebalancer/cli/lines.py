@@ -9,12 +9,12 @@ from contextlib import suppress
 import typer
 
 from rebalancer.model.node import HOSTNAME
-from rebalancer.model.reason import Finding, Reason, ReasonCode
+from rebalancer.model.reason import Finding, Reason, ReasonCode, clean, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Fate, Observer, Outcome, SteeringReport
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.output import render_lines
-from rebalancer.report.text import WHOLE, Names, clean, plural, said_move, short_names
+from rebalancer.report.text import WHOLE, Names, said_move, short_names
 from rebalancer.report.words import later, steering_lines
 
 

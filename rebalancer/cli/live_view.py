@@ -14,11 +14,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rebalancer.model.reason import clean, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.terminal import Rows, put
-from rebalancer.report.text import brief, clean, name_of, plural, short_key
+from rebalancer.report.text import brief, name_of, short_key
 from rebalancer.runtime.commands.simulate import DemoResult
 from rebalancer.sandbox import Cluster, is_ready
 

@@ -22,6 +22,7 @@ from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import HOSTNAME, ZONE
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import clean, listing, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
@@ -31,15 +32,7 @@ from rebalancer.policy.replacement import Replacements
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import Rows
-from rebalancer.report.text import (
-    WHOLE,
-    Names,
-    clean,
-    listing,
-    plural,
-    short_key,
-    short_names,
-)
+from rebalancer.report.text import WHOLE, Names, short_key, short_names
 
 # Whether a plan evicts a pod, and why or why not.
 

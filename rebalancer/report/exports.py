@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from msgspec import UNSET
 
 from rebalancer.errors import UserError
-from rebalancer.model.reason import Finding
+from rebalancer.model.reason import Finding, clean, listing, plural
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import DrillReport, Report
@@ -60,10 +60,10 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _stays(report, [c for c in violated if c.reasons])
     groups = text.blocked_groups(report.blocked, 3)
     if groups:
-        yield from _heading(f"Not evicted: {text.plural(len(report.blocked), 'pod')}")
+        yield from _heading(f"Not evicted: {plural(len(report.blocked), 'pod')}")
         yield from _table(
             ("pods", "reason", "for example", "message"),
-            ((str(len(g.pods)), g.reason, code(text.listing(g.pods)), escape(g.message)) for g in groups),
+            ((str(len(g.pods)), g.reason, code(listing(g.pods)), escape(g.message)) for g in groups),
         )
     if report.room is not UNSET:
         yield from _heading("Room that is missing")
@@ -127,7 +127,7 @@ def _risks(avoidable: Sequence[Risk]) -> Iterator[str]:
 def _evictions(report: Report) -> Iterator[str]:
     if not report.evictions:
         return
-    yield from _heading(f"Plan: {text.plural(len(report.evictions), 'eviction')}")
+    yield from _heading(f"Plan: {plural(len(report.evictions), 'eviction')}")
     yield from _table(
         ("wave", "evict", "from", "to", "why"),
         (
@@ -135,7 +135,7 @@ def _evictions(report: Report) -> Iterator[str]:
                 str(e.move.wave),
                 code(e.move.pod.key),
                 code(e.move.pod.node_name),
-                code(text.listing(e.move.destinations)) + ("" if e.move.certain else " (likely)"),
+                code(listing(e.move.destinations)) + ("" if e.move.certain else " (likely)"),
                 escape(e.move.reason),
             )
             for e in report.evictions
@@ -211,7 +211,7 @@ def _remedy(remedy: str) -> Iterator[str]:
     runs = re.findall(r"`+", remedy)
     fence = "`" * max(3, *(len(run) + 1 for run in runs), 3)
     yield f"  {fence}yaml"
-    yield from (f"  {text.clean(line)}" for line in remedy.split("\n"))
+    yield from (f"  {clean(line)}" for line in remedy.split("\n"))
     yield f"  {fence}"
 
 
@@ -237,14 +237,14 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], most: int = _
 
 def escape(words: str) -> str:
     """Text that is escaped, so that nothing in it is markup, a mention, a link or a line break."""
-    plain = text.clean(" ".join(words.split("\n"))).replace("&", "&amp;")
+    plain = clean(" ".join(words.split("\n"))).replace("&", "&amp;")
     return _SPECIAL.sub(r"\\\1", plain).replace("@", "&#64;").replace("://", ":&#47;/")
 
 
 def code(words: str) -> str:
     """A name as a code span, which may stand in a table cell. A backtick in the name does not end the
     span."""
-    plain = text.clean(words).replace("`", "'").replace("|", "\\|")
+    plain = clean(words).replace("`", "'").replace("|", "\\|")
     return f"`{plain}`" if plain.strip() else "—"
 
 
@@ -353,7 +353,7 @@ def _result(
         "severity": severity,
         "result": result,
         "scored": True,
-        "message": text.clean(message)[:_LONGEST],
+        "message": clean(message)[:_LONGEST],
     }
     if subjects:
         found["resources"] = subjects
@@ -436,7 +436,7 @@ def rows(report: Report) -> Iterator[list[object]]:
 
 def cell(words: str) -> str:
     """Text that no spreadsheet takes for a formula, and no terminal for a command."""
-    plain = text.clean(words)
+    plain = clean(words)
     return f"'{plain}" if plain.startswith(_FORMULA) else plain
 
 

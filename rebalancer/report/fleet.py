@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.model.quantity import rfc3339
+from rebalancer.model.reason import plural
 from rebalancer.report import text, words
 from rebalancer.report.document import SHAPES, Report, Summary
 from rebalancer.report.failing_domains import NamespaceGrade
@@ -93,12 +94,12 @@ def of_report(name: str, written: bytes) -> ClusterReport:
     except msgspec.MsgspecError as e:
         raise UserError(f"{name}: not a report as this version reads it: {e}", "make the report again") from e
     s, made = told.summary, told.captured_at or told.generated_at
-    said = f"{s.violated:,} of {text.plural(s.constraints, 'constraint')} violated at {made}"
+    said = f"{s.violated:,} of {plural(s.constraints, 'constraint')} violated at {made}"
     return ClusterReport(
         name=told.cluster or name,
         grade=max((n.grade for n in told.namespaces), default=""),
         planned_grade=max((n.planned_grade for n in told.namespaces), default=""),
-        lead=f"{said}; {text.plural(s.evictions, 'eviction')} would leave an excess of {s.residual_excess:,}",
+        lead=f"{said}; {plural(s.evictions, 'eviction')} would leave an excess of {s.residual_excess:,}",
         summary=s,
         reported_at=made,
     )
@@ -129,11 +130,10 @@ def headline(fleet: FleetReport) -> str:
     s = fleet.summary
     broken = sum(1 for c in fleet.clusters if c.summary is not None and c.summary.violated)
     have = "has" if broken == 1 else "have"
-    said = f"{broken} of {text.plural(s.clusters, 'cluster')} {have} violated constraints"
+    said = f"{broken} of {plural(s.clusters, 'cluster')} {have} violated constraints"
     if broken:
         said += (
-            f", excess {s.excess:,}; {text.plural(s.evictions, 'eviction')} bring it down to "
-            f"{s.residual_excess:,}"
+            f", excess {s.excess:,}; {plural(s.evictions, 'eviction')} bring it down to {s.residual_excess:,}"
         )
     if s.unreadable:
         said += f"; {s.unreadable} could not be read"

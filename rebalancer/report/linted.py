@@ -14,9 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer import __version__
-from rebalancer.model.reason import Severity
+from rebalancer.model.reason import Severity, clean, plural
 from rebalancer.report.output import harmless
-from rebalancer.report.text import clean, plural
 
 # A finding in a manifest, and where it is.
 

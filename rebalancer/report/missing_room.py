@@ -8,8 +8,9 @@ from typing import Any
 
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import ROOM
+from rebalancer.model.reason import listing, plural
 from rebalancer.report.formats import quantities
-from rebalancer.report.text import listing, plural, short_key
+from rebalancer.report.text import short_key
 from rebalancer.report.words import workload_name
 from rebalancer.room.kinds import NEW
 from rebalancer.room.search import NewNodes, Room

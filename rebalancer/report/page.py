@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import UNSET, Struct
 
 from rebalancer import __version__
+from rebalancer.model.reason import clean, listing, plural
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import DrillReport, Report
@@ -350,7 +351,7 @@ def _environment() -> Environment:
     made.filters.update(
         percent=text.percent,
         short=text.short_key,
-        plural=text.plural,
+        plural=plural,
         duration=text.duration,
         number=lambda n: f"{n:,}",
         signed=lambda n: f"{n:+d}".replace("-", "−"),
@@ -359,7 +360,7 @@ def _environment() -> Environment:
         brief=text.brief,
         leaving=text.leaving,
         landing=text.landing,
-        listing=text.listing,
+        listing=listing,
         says=text.says,
         grade_says=words.grade_says,
         workload_name=words.workload_name,
@@ -370,7 +371,7 @@ def _environment() -> Environment:
 def _visible(value: Any) -> Any:
     """A value as the template prints it: control and direction characters are visible."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return "\n".join(text.clean(line) for line in value.split("\n"))
+        return "\n".join(clean(line) for line in value.split("\n"))
     return value
 
 

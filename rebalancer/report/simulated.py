@@ -11,6 +11,7 @@ from typing import IO
 from msgspec import Struct
 
 from rebalancer.model.node import HOSTNAME
+from rebalancer.model.reason import listing, plural
 from rebalancer.month import Lived, Variant
 from rebalancer.outcome import CycleReport, Outcome
 from rebalancer.report import text
@@ -19,7 +20,7 @@ from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
 from rebalancer.report.page import filled
 from rebalancer.report.terminal import Rows
-from rebalancer.report.text import counts, listing, percent, plural, short_key
+from rebalancer.report.text import counts, percent, short_key
 
 _MOST = 40
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rebalancer.drill.lost import NODE, Honored, WorkloadLoss
 from rebalancer.model.node import HOSTNAME
+from rebalancer.model.reason import clean, listing, plural
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import (
@@ -19,7 +20,7 @@ from rebalancer.report.document import (
     Report,
 )
 from rebalancer.report.missing_room import section as room
-from rebalancer.report.text import Names, listing, plural, short_key
+from rebalancer.report.text import Names, short_key
 from rebalancer.report.words import Showing, beyond_reach, headline, next_steps
 
 # Tables for a terminal, whose names are plain text and whose control characters are visible.
@@ -141,7 +142,7 @@ def put(console: Console, what: str | Text | Rows, indent: int = 0, *, lined: bo
 
 def plain(words: str, style: str = "") -> Text:
     """Text without markup, with control characters made visible."""
-    return Text("\n".join(text.clean(line) for line in words.split("\n")), style=style)
+    return Text("\n".join(clean(line) for line in words.split("\n")), style=style)
 
 
 # The first part of a report on a terminal: zones, namespaces; and a large plan by workload.
@@ -167,7 +168,7 @@ def timeline(report: Report) -> str:
     """How long the plan may take. Waves overlap, so that their times do not add up to it."""
     whole = text.duration(report.summary.expected_seconds)
     longest = report.summary.takes_longest
-    why = f" The limit that decides: {text.clean(longest)}." if longest else ""
+    why = f" The limit that decides: {clean(longest)}." if longest else ""
     return (
         f"About {whole} if pods start as they did before (30 seconds where that is not known). "
         f"A move waits only for those of earlier waves that it depends on.{why}"
@@ -433,7 +434,7 @@ class _View:
         groups = text.blocked_groups(self.report.blocked, _MESSAGES)
         if not groups:
             return
-        self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
+        self._title(f"Not evicted: {plural(len(self.report.blocked), 'pod')}")
         if not left:
             self._dim(text.moment(self.report))
         if self.wide:
@@ -442,7 +443,7 @@ class _View:
             return
         rows = []
         for i, g in enumerate(groups):
-            example = Text.assemble(plain(text.listing(g.pods)), "\n", plain(g.message, "dim"))
+            example = Text.assemble(plain(listing(g.pods)), "\n", plain(g.message, "dim"))
             again = i + 1 < len(groups) and (groups[i + 1].reason, groups[i + 1].remedy) == (
                 g.reason,
                 g.remedy,
@@ -521,7 +522,7 @@ class _View:
 
     def _target(self, e: EvictionReport) -> Text:
         """Where the replacement can land."""
-        where = text.listing(e.move.destinations) if self.wide else text.landing(e, self.short)
+        where = listing(e.move.destinations) if self.wide else text.landing(e, self.short)
         likely = [] if e.move.certain else [(" likely", "yellow")]
         return Text.assemble(
             plain(where), *likely, *([(" replaced first", "cyan")] if e.move.release_label else [])
@@ -537,9 +538,7 @@ class _View:
 
     def _rest(self, count: int, noun: str) -> None:
         if not self.wide and count > self.showing.top:
-            self._print(
-                plain(f"… and {text.plural(count - self.showing.top, 'more ' + noun)}: -o wide", "dim")
-            )
+            self._print(plain(f"… and {plural(count - self.showing.top, 'more ' + noun)}: -o wide", "dim"))
 
     def _title(self, title: str) -> None:
         self.console.print()

@@ -10,10 +10,7 @@ from msgspec import Struct
 
 from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.quantity import rfc3339
-from rebalancer.model.reason import Finding
-from rebalancer.model.reason import clean as clean
-from rebalancer.model.reason import listing as listing
-from rebalancer.model.reason import plural as plural
+from rebalancer.model.reason import Finding, listing, plural
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
 from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import ReasonCode, listing, plural
 from rebalancer.outcome import CostOutcome, SteeringReport
 from rebalancer.planner.plan import Move
 from rebalancer.policy.waits import end_of, is_wait
 from rebalancer.report.document import DrillReport, Report, Wait
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
 from rebalancer.report.formats import Color
-from rebalancer.report.text import duration, listing, percent, plural, short_key
+from rebalancer.report.text import duration, percent, short_key
 
 LEGEND = (
     "Excess: differences beyond maxSkew, in sum. Grade: the worst workload's avoidable loss: A up to 5%, "

@@ -32,7 +32,7 @@ from rebalancer.manifests.reading import GivenNodes, field_error, given_nodes
 from rebalancer.model.decode import Decoder
 from rebalancer.model.node import HOSTNAME, REGION, ZONE, Node, OwnerReference
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.reason import Finding, Severity, plural
 from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
@@ -41,7 +41,7 @@ from rebalancer.planner.objective import for_advice
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.linted import Diagnostic, Linted
-from rebalancer.report.text import full_key, plural
+from rebalancer.report.text import full_key
 from rebalancer.yaml import read_yaml
 
 # What only `lint` looks for: it has no nodes to compare with, and reads what people write.

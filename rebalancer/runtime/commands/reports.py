@@ -22,6 +22,7 @@ from rebalancer.drill.lost import NODE, Manner
 from rebalancer.errors import UserError
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests.documents import SUFFIXES, manifests_in
+from rebalancer.model.reason import listing
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.month import Lived, Variant, play, restart_findings
 from rebalancer.planner import PlanOptions
@@ -33,7 +34,7 @@ from rebalancer.report.building import build_report
 from rebalancer.report.document import Report, build_drill, in_namespaces, of_workloads
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
 from rebalancer.report.simulated import MonthReport, build_month
-from rebalancer.report.text import full_key, listing
+from rebalancer.report.text import full_key
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.explain import parse_selector, pods_of
 from rebalancer.runtime.commands.source import Source, load_snapshot, with_label_users

@@ -29,6 +29,7 @@ from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.reason import plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Observer, Observers
 from rebalancer.planner import PlanOptions
@@ -40,7 +41,7 @@ from rebalancer.report.simulated import (
     SimulationReport,
     State,
 )
-from rebalancer.report.text import full_key, plural
+from rebalancer.report.text import full_key
 from rebalancer.runtime.commands.remembered import HistoryLine, history_of
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable
 from rebalancer.runtime.cycle.replacements import SettleLimits

@@ -30,13 +30,13 @@ from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, Not
 from rebalancer.kube.resources import Resource
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.quantity import epoch, rfc3339
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode, clean, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
 from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import ApprovalRules, Approved, Method
-from rebalancer.report.text import clean, plural, said_move, short_names
+from rebalancer.report.text import said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock, domains_reached
 
 PLAN = "rebalancer-plan"

@@ -10,7 +10,7 @@ from typing import Literal
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.errors import UserError
 from rebalancer.kube.patches import EventRecorder, Regarding
-from rebalancer.model.reason import Finding, Reason, ReasonCode
+from rebalancer.model.reason import Finding, Reason, ReasonCode, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import (
     CostResult,
@@ -23,7 +23,6 @@ from rebalancer.outcome import (
     SteeringReport,
 )
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.report.text import plural
 from rebalancer.report.words import NAMESPACES_HIDDEN, later
 
 log = logging.getLogger(__name__)

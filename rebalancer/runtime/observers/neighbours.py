@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rebalancer.findings.survey import FindingCode
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
+from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Observer
@@ -22,7 +22,6 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.caps import PER_DAY
 from rebalancer.policy.ledger import DAY, Entry
 from rebalancer.policy.waits import Account, returns
-from rebalancer.report.text import plural
 
 
 class NeighbourCode(StrEnum):

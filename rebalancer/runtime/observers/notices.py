@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.model.quantity import rfc3339
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode, clean, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome, Proposal
 from rebalancer.planner.plan import Plan
-from rebalancer.report.text import clean, duration, plural
+from rebalancer.report.text import duration
 
 WEBHOOK, SLACK = "webhook", "slack"
 _MOST_PODS = 100
