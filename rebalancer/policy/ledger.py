@@ -262,7 +262,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
     `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom. `method`: "" where
-    it was just evicted; `ready`: how many Ready pods the owner had when one was released.
+    it was just evicted.
     """
 
     at: Time
@@ -289,7 +289,6 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str = ""
     approved: str = ""
     method: str = ""
-    ready: Number = 0
 
     @property
     def key(self) -> str:

@@ -10,9 +10,9 @@ goes on where the next one looks, and each request is only sent after everything
     release ─► the controller lets go ─► replacement Available, settled ─► evict ─► the pod is gone
                   └──────────────────────────┴── anything else: [cost] ─► label back ─► [cost restored]
 
-What holds in every state: a request of ours takes a Ready pod only if the smaller of the owner's replicas now
-and its Ready pods at the release is left. The pod is evicted only while as many of the owner's own pods are
-Available as it wants. Where neither can be, nothing is done until something changes.
+What holds in every state: a request of ours takes a Ready pod only if as many as the owner wants now are
+left. The pod is evicted only while as many of the owner's own pods are Available as it wants. Where neither
+can be, nothing is done until something changes.
 
 Rule: kubernetes pkg/controller/controller_ref_manager.go (release and adoption by selector), and
 replica_set.go: a set with a pod too many deletes those that are not Ready first, then by deletion cost.
@@ -134,8 +134,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     `there`, `ending`, `finished`, `ready`, `cost`: of the pod. `controller`: its controller's uid, "" for
     none; `label`: the value that it has of the label, None without it. `mark`: None without one that is its
-    own. `known`: the ledger has the release. `ours`: this installation's mark. `ready_before`: the owner's
-    Ready pods at the release, the old one counted; None: not known.
+    own. `known`: the ledger has the release. `ours`: this installation's mark.
 
     `replicas`: what the Deployment wants now, or the ReplicaSet that has none; None if neither is there.
     `wanted`: what the ReplicaSet of the mark wants, None if that one is gone, or goes. `alone`: that one has
@@ -156,7 +155,6 @@ class Seen(Struct, frozen=True, kw_only=True):
     mark: Mark | None = None
     known: bool = False
     ours: bool = True
-    ready_before: int | None = None
     replicas: int | None = None
     wanted: int | None = None
     alone: bool = False
@@ -311,9 +309,8 @@ def _back(s: Seen, why: str) -> Step:
     if taken <= 0:
         return Step(do=Do.GIVE_BACK, why=why)
     replicas = s.replicas or 0
-    least = replicas if s.ready_before is None else min(replicas, s.ready_before)
-    if sum(o.ready for o in s.own) + s.ready - taken < least:
-        return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {least} Ready pods")
+    if sum(o.ready for o in s.own) + s.ready - taken < replicas:
+        return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {replicas} Ready pods")
     cheapest = min([s.cost, *(o.cost for o in mine)])
     # Of those made since, the one that is cheapest already: the second look finds the one of the first.
     new = min((o for o in mine if o.made and s.known), key=lambda o: (o.cost, o.uid), default=None)

@@ -2,9 +2,11 @@
 
 python -m tests.loops.histories [--first 0] [--count 1000] [--at-once 6]
 
-The promise: no request of ours lowers the owner's Ready pods below the smaller of its replicas now and its
-Ready pods at the release; and nothing is left released once a process has run to its end. What others take is
-counted apart: a request of ours rests on a look that may be a second old.
+The promise: no request of ours lowers the owner's Ready pods below its replicas now; and nothing is left
+released once a process has run to its end. What others take is counted apart where a request of ours cannot
+have known it: what they took after the process that sends it had read the pods for the last time, and of
+replicas what they were since it had read those. It must have read all that within the time that its own rule
+names.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from rebalancer.policy.release import MARK
+from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.sandbox.objects import set_condition
 from rebalancer.sandbox.storage import Event
 from tests.sandbox.cycle.test_release import (
@@ -36,9 +41,6 @@ from tests.support.build import objects
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json
 
-SINCE = 1.5
-"""Seconds that a request of ours is behind what it was judged by, at most."""
-
 
 def counts(pod: Json) -> bool:
     """Whether it is one of the owner's Ready pods."""
@@ -49,6 +51,15 @@ def ends(old: Json, new: Json | None) -> bool:
     """Whether it is this change that deletes a pod."""
     gone = new is None or "deletionTimestamp" in new["metadata"]
     return gone and "deletionTimestamp" not in old["metadata"]
+
+
+class Rests(NamedTuple):
+    """What a request rests on: how many changes there were when its process last read pods and replicas, and
+    the seconds between the older of the two and the request."""
+
+    pods: int
+    replicas: int
+    age: float
 
 
 class Judge:
@@ -62,64 +73,89 @@ class Judge:
     ) -> None:
         self.cluster, self.who, self.now = cluster, who, now
         self.broken: list[str] = []
-        self.takes: list[float] = []
-        self.least = 99
+        self.count = 0
+        self.takes: list[int] = []
         self.did: Counter[str] = Counter()
-        self.given_back = False
+        self.sent: dict[str, Rests] = {}
+        """By pod, what the last request about it rests on."""
+        self.given_back: Rests | None = None
         self.owed = Counter[str]()
         """By ReplicaSet: how many pods others made it delete that it has not yet deleted."""
-        self.wanted: list[tuple[float, int]] = [(0.0, 6)]
+        self.wanted: list[tuple[int, int]] = [(0, 6)]
         cluster.store.subscribe(self.changed)
+
+    def process(self) -> Callable[[str, str], None]:
+        """Takes down what one process asks, method and path, before each request."""
+        read: dict[str, tuple[int, float]] = {}
+
+        def asks(method: str, path: str) -> None:
+            if method == "GET":
+                read["deployments" if "/deployments/" in path else path.rsplit("/", 1)[-1]] = (
+                    self.count,
+                    self.now(),
+                )
+            elif "/pods/" in path:
+                pods, replicas = (read.get(k, (self.count, -inf)) for k in ("pods", "deployments"))
+                rests = Rests(pods[0], replicas[0], self.now() - min(pods[1], replicas[1]))
+                self.sent[path.split("/pods/")[1].split("/")[0]] = rests
+
+        return asks
 
     def changed(self, event: Event) -> None:
         """Under the store's lock."""
         new, old = event.record.obj, event.old.obj if event.old is not None else None
-        kind, now = event.resource.kind, self.now()
+        kind = event.resource.kind
+        self.count += 1
         if kind == "Deployment":
-            self.wanted.append((now, new["spec"]["replicas"]))
+            self.wanted.append((self.count, new["spec"]["replicas"]))
         elif kind == "ReplicaSet" and old is not None:
             name, fewer = new["metadata"]["name"], old["spec"]["replicas"] - new["spec"]["replicas"]
             self.owed[name] = max(self.owed[name] + fewer, 0)
         elif kind == "Pod" and old is not None:
-            self.pod(old, new if event.type != "DELETED" else None, now)
+            self.pod(old, new if event.type != "DELETED" else None)
 
-    def pod(self, old: Json, new: Json | None, now: float) -> None:
+    def pod(self, old: Json, new: Json | None) -> None:
         """A pod was changed."""
-        who = self.who()
+        who, name = self.who(), old["metadata"]["name"]
+        rests: Rests | None = None
         if new is not None:
             was, is_ = (MARK in (p["metadata"].get("annotations") or {}) for p in (old, new))
             if is_ and not was:
-                self.least = self.ready()
                 self.did["released"] += 1
             elif was and not is_ and HASH in new["metadata"]["labels"]:
-                self.given_back = True
+                self.given_back = self.sent[name]
                 self.did["given back"] += 1
         lost = counts(old) and not (new is not None and counts(new))
-        if who == "others" or (who == "sandbox-controllers" and not self.for_us(old, new)):
+        if who == "sandbox-controllers":
+            rests = self.for_us(old, new)
+        elif who != "others":
+            rests = self.sent.get(name)
+        if rests is None:
             # One that is not Ready, too: a request of ours may have counted on its going instead.
             if lost or ends(old, new):
-                self.takes.append(now)
+                self.takes.append(self.count)
             return
         if not lost:
             return
-        late = [n for at, n in self.wanted if at > now - SINCE]
-        replicas = min([*late, *[n for at, n in self.wanted if at <= now - SINCE][-1:]])
-        floor = min(replicas, self.least)
-        left = self.ready() + sum(at > now - SINCE for at in self.takes)
+        if rests.age > FRESH:
+            self.broken.append(f"{who} took {name} by a look of {rests.age:.2f} s before")
+        before = [n for at, n in self.wanted if at <= rests.replicas][-1:]
+        floor = min([*before, *(n for at, n in self.wanted if at > rests.replicas)])
+        left = self.ready() + sum(at > rests.pods for at in self.takes)
         if left < floor:
-            self.broken.append(f"{who} took {old['metadata']['name']}: {left} left of {floor}")
+            self.broken.append(f"{who} took {name}: {left} left of {floor}")
         self.did["taken for us" if who == "sandbox-controllers" else "evicted"] += 1
 
-    def for_us(self, old: Json, new: Json | None) -> bool:
-        """Whether a controller deletes the pod for a label that we gave back."""
+    def for_us(self, old: Json, new: Json | None) -> Rests | None:
+        """By what a controller deletes the pod for a label that we gave back, if it does."""
         if not ends(old, new):
-            return False
+            return None
         owners = old["metadata"].get("ownerReferences") or ()
         name = next((o["name"] for o in owners if o.get("controller")), "")
         if self.owed[name]:
             self.owed[name] -= 1
-            return False
-        mine, self.given_back = self.given_back, False
+            return None
+        mine, self.given_back = self.given_back, None
         return mine
 
     def ready(self) -> int:
@@ -151,10 +187,10 @@ class History:
             for term in range(1, r.randint(2, 4)):
                 at, sent = r.randint(1, 14), r.random() < 0.5
                 self.told.append(f"process {term} dies at {at}{' sent' if sent else ''}")
-                second = threading.Thread(target=self.second, args=(cluster, term), daemon=True)
+                second = threading.Thread(target=self.second, args=(cluster, term, judge), daemon=True)
                 if r.random() < 0.2:
                     second.start()
-                process(cluster, Path(folder), term, dies_at=at, sent=sent)
+                process(cluster, Path(folder), term, dies_at=at, sent=sent, asks=judge.process())
                 if second.ident is not None:
                     second.join()
             end.set()
@@ -162,17 +198,17 @@ class History:
             self.heal(cluster)
             self.did = judge.did
             for term in (8, 9):
-                process(cluster, Path(folder), term, fresh=True)
+                process(cluster, Path(folder), term, fresh=True, asks=judge.process())
             left = marks(cluster)
             if left and not self.by_hand(cluster):
                 judge.broken.append(f"left: {left}")
             return judge.broken
 
-    def second(self, cluster: Cluster, term: int) -> None:
+    def second(self, cluster: Cluster, term: int, judge: Judge) -> None:
         """Another process of the same installation, which also dies."""
         self.told.append("a second process")
         with TemporaryDirectory() as folder:
-            process(cluster, Path(folder), term, dies_at=term + 5)
+            process(cluster, Path(folder), term, dies_at=term + 5, asks=judge.process())
 
     def others(self, cluster: Cluster, end: threading.Event) -> None:
         """What everybody else does, now and then."""

@@ -124,6 +124,7 @@ class InProcess:
     ) -> None:
         self._world, self._dies_at, self._sent, self._calm = world, dies_at, sent, calm
         self._writes = 0
+        self._asks = world.judge.process()
 
     def request(self, method: str, path: str, target: Target, **more: Any) -> Response:
         """As `Connection.request`."""
@@ -136,6 +137,7 @@ class InProcess:
         fresh = more.get("fresh")
         if (fresh is not None and not fresh()) or chance < 0.01:
             raise TransportError("not sent", sent=False, target=target)
+        self._asks(method, path)
         answer = self._answer(method, path, target, more)
         if dies:
             raise Killed

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import Any
 
 import pytest
 
-from rebalancer.policy.release import Do, Seen
-from rebalancer.runtime.cycle.releases import Releases
+from rebalancer.policy.release import Do, Seen, Step, step
+from rebalancer.runtime.cycle import releases
+from rebalancer.runtime.cycle.releases import Releases, _Glance
 from tests.loops import released
 from tests.loops.histories import History
 from tests.loops.interleavings import Interleaving
@@ -35,8 +38,8 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
         (World(1, EVERYBODY), 6_000),
         (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 5_000),
         (World(1, frozenset({"rollout"}), looks=2), 10_000),
-        (World(2), 10_000),
-        (World(2, refused=True), 5_000),
+        (World(2), 6_000),
+        (World(2, refused=True), 2_500),
     ],
     ids=[
         "one replica, and everybody acts",
@@ -55,18 +58,21 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
 @pytest.mark.parametrize(
     ("world", "states"),
     [
-        (World(3), 80_000),
-        (World(3, frozenset({"drain"})), 200_000),
-        (World(3, frozenset({"ledger lost"})), 110_000),
-        (World(2, frozenset({"rollout"})), 170_000),
-        (World(2, frozenset({"HPA"})), 65_000),
-        (World(2, frozenset({"HPA"}), refused=True), 30_000),
-        (World(2, frozenset({"HPA", "drain"})), 95_000),
-        (World(2, frozenset({"drain", "ledger lost"})), 29_000),
-        (World(1, frozenset({"drain", "rollout"}), looks=2), 30_000),
+        (World(3), 34_000),
+        (World(3, looks=2), 500_000),
+        (World(3, frozenset({"drain"})), 79_000),
+        (World(3, frozenset({"ledger lost"})), 60_000),
+        (World(2, frozenset({"rollout"})), 95_000),
+        (World(2, frozenset({"HPA"})), 40_000),
+        (World(2, frozenset({"HPA"}), refused=True), 18_000),
+        (World(2, frozenset({"HPA", "drain"})), 57_000),
+        (World(2, frozenset({"drain", "ledger lost"})), 21_000),
+        (World(1, frozenset({"drain", "rollout"}), looks=2), 38_000),
+        (World(1, EVERYBODY, looks=2), 68_000),
     ],
     ids=[
         "nobody else",
+        "a second rebalancer",
         "drain",
         "ledger lost",
         "rollout",
@@ -75,6 +81,7 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
         "HPA and drain",
         "drain and ledger lost",
         "a second rebalancer, drain and rollout",
+        "a second rebalancer, and everybody acts",
     ],
 )
 def test_every_state_of_larger_worlds_keeps_the_promise(world: World, states: int) -> None:
@@ -103,7 +110,7 @@ def test_states_that_are_taken_together_mean_the_same(
         try:
             check(before, after, what, by, theirs)
         except BrokenError:
-            wrong.add((what, normal(before, world.most)._replace(floors=(), owed=0)))
+            wrong.add((what, normal(before)._replace(floors=(), owed=0)))
 
     monkeypatch.setattr(released, "check", noted)
     if defect:
@@ -113,9 +120,9 @@ def test_states_that_are_taken_together_mean_the_same(
     apart, images = reached(world, reduced=False)[0], dict[State, list[tuple[tuple[int, ...], int]]]()
     for state, ways in apart.items():
         for floors, owed in ways:
-            it = normal(state._replace(floors=floors, owed=owed), world.most)
+            it = normal(state._replace(floors=floors, owed=owed))
             images.setdefault(it._replace(floors=(), owed=0), []).append((it.floors, it.owed))
-    assert len(apart) > 2 * len(together)
+    assert len(apart) > len(together)
     assert images.keys() == together.keys()
     assert all(any(covers(w, way) for w in together[it]) for it, ways in images.items() for way in ways)
     assert of_them == wrong
@@ -171,9 +178,46 @@ def played(seed: int) -> list[str]:
 
 
 def test_interleavings_with_kills_and_others_keep_the_promise() -> None:
-    """A share of what `python -m tests.loops.interleavings` plays: one thread, and time passes by itself."""
-    wrong = {seed: found for seed in range(60) if (found := Interleaving(seed).play())}
-    assert not wrong
+    """A share of what `python -m tests.loops.interleavings` plays: one thread, and time passes by itself.
+
+    Named ones: a status that lagged said how many were Ready at the release; what the ReplicaSet wants was
+    read before the pods, of which a rollout took one between the two."""
+    seeds = (*range(60), 206990, 200171, 200319, 202573, 203949)
+    assert not {seed: found for seed in seeds if (found := Interleaving(seed).play())}
+
+
+def given_back_at_once(seen: Seen) -> Step:
+    """Not only where enough are Ready without those that it takes."""
+    found = step(seen)
+    return Step(do=Do.GIVE_BACK, why=found.why) if "goes back once" in found.why else found
+
+
+def read_slowly(self: Releases, *args: Any) -> Any:
+    """More time passes over it than may."""
+    found = SEEN(self, *args)
+    self._clock.wait(2.0)
+    return found
+
+
+SEEN = Releases._seen
+
+
+@pytest.mark.parametrize(
+    ("where", "rule", "off", "says"),
+    [
+        (releases, "step", given_back_at_once, "5 left of 6"),
+        (Releases, "_seen", lambda self, o, _: SEEN(self, o, _Glance(self._parts.watched)), "a look of"),
+        (Releases, "_seen", read_slowly, "a look of"),
+    ],
+    ids=["enough have to be Ready", "it is read anew", "what was read is new"],
+)
+def test_each_rule_that_is_switched_off_breaks_an_interleaving(
+    monkeypatch: pytest.MonkeyPatch, where: object, rule: str, off: object, says: str
+) -> None:
+    """So what others take is no excuse where our request could have known it."""
+    monkeypatch.setattr(where, rule, off)
+    monkeypatch.setattr(releases, "FRESH", inf)
+    assert any(says in wrong for seed in range(120) for wrong in Interleaving(seed).play())
 
 
 def test_a_release_that_no_later_process_takes_up_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:

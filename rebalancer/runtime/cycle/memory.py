@@ -746,7 +746,6 @@ class Memory(SharedLedger):
                 reason=m.reason,
                 approved=m.approved,
                 method="" if m.method is Method.EVICT else m.method.value,
-                ready=m.owner.ready_replicas if m.method is Method.REPLACE_FIRST else 0,
             )
             for m, left in zip(moves, leaves, strict=True)
         )

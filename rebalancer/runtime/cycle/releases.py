@@ -580,11 +580,13 @@ class Releases:
         if pod is None or pod.uid != planned.uid:
             return Seen(there=False), None
         mark, entry = mark_of(pod.annotations, pod.uid), self._memory.released(pod.uid)
+        # Before what it wants: what a rollout takes between the two is counted, and wanted no more.
+        own = self._own(o, source)
         owner = _there(source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None)
         if owner is not None and (mark is None or owner.metadata.uid != mark.replica_set):
             owner = None
         top = _there(source.workload("Deployment", namespace, o.deployment) if o.deployment else None)
-        wants, own, stopping = top or owner, self._own(o, source), self._clock.stopping()
+        wants, stopping = top or owner, self._clock.stopping()
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
         ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
         if wants is None or len(ready) < wants.replicas:
@@ -606,7 +608,6 @@ class Releases:
             mark=mark,
             known=entry is not None,
             ours=mark is not None and mark.by == self._parts.by,
-            ready_before=entry.ready if entry is not None and entry.ready else None,
             replicas=wants.replicas if wants is not None else None,
             wanted=owner.replicas if owner is not None else None,
             alone=owner is not None and owner.owner is None and not o.referred,

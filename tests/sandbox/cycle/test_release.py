@@ -786,10 +786,11 @@ def process(
     sent: bool = False,
     fresh: bool = False,
     options: LiveOptions = OPTIONS,
+    asks: Callable[[str, str], None] = lambda *_: None,
 ) -> int:
     """A cycle with the ledger in the cluster; it is killed before or after (`sent`) that write of it.
 
-    Returns how many it made. `fresh`: it plans nothing of its own.
+    Returns how many it made. `fresh`: it plans nothing of its own. `asks`: told of each request before it.
     """
     writes = 0
     options = replace(options, settle=replace(LIMITS, ready=1.0))
@@ -797,12 +798,13 @@ def process(
     with connected(cluster, folder) as connection:
         ask = connection.request
 
-        def request(method: str, *args: Any, **more: Any) -> Any:
+        def request(method: str, path: str, *args: Any, **more: Any) -> Any:
             nonlocal writes
             writes += method != "GET"
+            asks(method, path)
             if method != "GET" and writes == dies_at and not sent:
                 raise Killed
-            answer = ask(method, *args, **more)
+            answer = ask(method, path, *args, **more)
             if method != "GET" and writes == dies_at:
                 raise Killed
             return answer
