@@ -60,6 +60,7 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
     [
         (World(3), 34_000),
         (World(3, looks=2), 500_000),
+        (World(3, frozenset({"HPA"})), 450_000),
         (World(3, frozenset({"drain"})), 79_000),
         (World(3, frozenset({"ledger lost"})), 60_000),
         (World(2, frozenset({"rollout"})), 95_000),
@@ -73,6 +74,7 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
     ids=[
         "nobody else",
         "a second rebalancer",
+        "an HPA beside four pods",
         "drain",
         "ledger lost",
         "rollout",
