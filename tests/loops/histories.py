@@ -54,12 +54,14 @@ def ends(old: Json, new: Json | None) -> bool:
 
 
 class Rests(NamedTuple):
-    """What a request rests on: how many changes there were when its process last read pods and replicas, and
-    the seconds between the older of the two and the request."""
+    """What a request rests on: how many changes there were when its process last read pods and replicas, the
+    seconds between the older of the two and the request, and how many pods were Ready as it read them: who
+    has become so since may go instead of one that is not."""
 
     pods: int
     replicas: int
     age: float
+    ready: int
 
 
 class Judge:
@@ -86,17 +88,16 @@ class Judge:
 
     def process(self) -> Callable[[str, str], None]:
         """Takes down what one process asks, method and path, before each request."""
-        read: dict[str, tuple[int, float]] = {}
+        read: dict[str, tuple[int, float, int]] = {}
 
         def asks(method: str, path: str) -> None:
             if method == "GET":
-                read["deployments" if "/deployments/" in path else path.rsplit("/", 1)[-1]] = (
-                    self.count,
-                    self.now(),
-                )
+                what = "deployments" if "/deployments/" in path else path.rsplit("/", 1)[-1]
+                if what in ("pods", "deployments"):
+                    read[what] = self.count, self.now(), self.ready()
             elif "/pods/" in path:
-                pods, replicas = (read.get(k, (self.count, -inf)) for k in ("pods", "deployments"))
-                rests = Rests(pods[0], replicas[0], self.now() - min(pods[1], replicas[1]))
+                pods, replicas = (read.get(k, (self.count, -inf, 99)) for k in ("pods", "deployments"))
+                rests = Rests(pods[0], replicas[0], self.now() - min(pods[1], replicas[1]), pods[2])
                 self.sent[path.split("/pods/")[1].split("/")[0]] = rests
 
         return asks
@@ -140,7 +141,7 @@ class Judge:
         if rests.age > FRESH:
             self.broken.append(f"{who} took {name} by a look of {rests.age:.2f} s before")
         before = [n for at, n in self.wanted if at <= rests.replicas][-1:]
-        floor = min([*before, *(n for at, n in self.wanted if at > rests.replicas)])
+        floor = min([rests.ready, *before, *(n for at, n in self.wanted if at > rests.replicas)])
         left = self.ready() + sum(at > rests.pods for at in self.takes)
         if left < floor:
             self.broken.append(f"{who} took {name}: {left} left of {floor}")
