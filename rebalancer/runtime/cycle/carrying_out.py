@@ -2,7 +2,7 @@
 
 Each turn of the loop looks at what is in flight, and then evicts one pod or waits. What it decides by is
 elsewhere: the order of the plan in `replacements.Flight`, budgets in `gates.WatchedLimits`, the last look in
-`gates.Permission`, and room beside what is in flight in `last_look.room.may_fly`.
+`gates.Permission`, and room beside what is in flight in `last_look.room.Room.may_overlap`.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ class CarryingOut:
 
     def _may_overlap(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
-        others = self.flight.of_other_waves(move)
+        others = [o.move for o in self.flight.flying.values()]
         try:
             return not others or self._look.may_overlap(move, others, self._replacements.unplaced)
         except KubeError as e:

@@ -151,7 +151,7 @@ class FreshLook:
         return None
 
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
-        """Whether the move may be in flight beside others that it was not planned beside.
+        """Whether the move may be in flight beside these others.
 
         `unplaced`: the uids of those victims whose replacements are on no node yet. Raises KubeError.
         """

@@ -39,8 +39,8 @@ from rebalancer.runtime.cycle.clock import Clock
 #
 # Few replacements go at first, and more as they become Ready (`SlowStart`).
 #
-# Moves of one wave were planned beside each other. Whether a move may start beside those of another wave is
-# asked elsewhere (`last_look.room.may_fly`), and so is whether its budgets have room.
+# Whether a move may start beside those in flight is asked elsewhere (`last_look.room`), and so is whether its
+# budgets have room.
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +94,6 @@ class Flight:
     def in_flight(self, owner: str) -> int:
         """How many pods of a controller (its uid) are on their way."""
         return sum(controller_of(o.move) == owner for o in self.flying.values())
-
-    def of_other_waves(self, move: Move) -> Sequence[Move]:
-        """The moves in flight beside which this one was not planned; none if all are of its own wave."""
-        if all(o.move.wave == move.wave for o in self.flying.values()):
-            return ()
-        return [o.move for o in self.flying.values()]
 
     def started(self, outcome: Outcome) -> None:
         """The pod has been evicted."""

@@ -51,6 +51,7 @@ class ClusterNow:
         self._labels: dict[str, dict[str, str]] = {}
         self._groups: dict[str, Groups] = {}
         self._templates: dict[str, dict[int, tuple[PodTemplate, dict[str, Pod]]]] = {}
+        self._waiting: dict[Identity, Pod] = {}
         self.simulation = self._begin(snapshot)
         self._at_plan = self._pods
 
@@ -91,6 +92,12 @@ class ClusterNow:
             and (live.uid or live.key) in self.simulation.state.pods
         )
         return live if there else None
+
+    def arrived(self) -> list[Pod]:
+        """The pods that wait for a node, and did not when the plan was made."""
+        known = (self._at_plan.get(key) for key in self._waiting)
+        found = zip(self._waiting.values(), known, strict=True)
+        return [p for p, was in found if was is None or was.uid != p.uid or not was.waits]
 
     def changed_nodes(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Which of these nodes of the plan are gone; and which say something else than they did to anything
@@ -205,7 +212,7 @@ class ClusterNow:
         self._labels = _labels(snapshot.namespaces.values())
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
-        self._templates = defaultdict(dict)
+        self._templates, self._waiting = defaultdict(dict), {}
         for pod in snapshot.pods:
             self._count(pod, 1)
         return Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
@@ -222,6 +229,10 @@ class ClusterNow:
         """Keeps the pods of each template that may still come again."""
         if pod.finished or pod.terminating:
             return
+        if by < 0:
+            self._waiting.pop((pod.namespace, pod.name), None)
+        elif pod.waits:
+            self._waiting[pod.namespace, pod.name] = pod
         template, there = pod.template, self._templates[pod.namespace]
         _, pods = there.get(id(template)) or (template, dict[str, Pod]())
         before = len(pods)

@@ -11,6 +11,7 @@ engine knows what is elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +28,7 @@ from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import Certainty, Move, Plan
 from rebalancer.policy.options import Method
@@ -34,13 +36,15 @@ from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.spread.arrays import Rows
 
-# May a move be in flight beside others that it was not planned beside?
+# May a move be in flight beside others?
 #
-# Moves of one wave were planned for every order in which they can end. Moves of different waves were not:
-# the later one was planned with the earlier ones landed. It may start before that only if they cannot meet:
-# nothing in ports, volumes and required affinity between them, and room for all of them on every node where
-# the replacement and others that are still to be placed may land. Who was placed already takes its room as
-# a pod.
+# Moves of one wave were planned for every order in which they can end, in the cluster of the plan. Where
+# that has lost room or a domain has got pods since, each by itself may still be right, and all together too
+# many: so what is still to be placed is put where it was predicted before one more goes. Moves of different
+# waves were not planned beside each other: the later one was planned with the earlier ones landed. It may
+# start before that only if they cannot meet: nothing in ports, volumes and required affinity between them,
+# and room for all of them on every node where the replacement and others that are still to be placed may
+# land. Who was placed already takes its room as a pod.
 
 
 def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
@@ -102,6 +106,8 @@ class Room:
         self._config, self._watched, self._now = config, watched, now
         self._cluster = ClusterNow(snapshot, config, watched, now)
         self._destinations: dict[str, tuple[str, ...]] = {}
+        self._owners = {m.pod.owner.uid for m in plan.moves if m.pod.owner is not None}
+        """Whose pods may wait because of the plan."""
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
         """The owner as it was planned with."""
@@ -147,16 +153,36 @@ class Room:
         return self._destinations.get(move.pod.uid, ())
 
     def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        """Whether the move and others, planned for other waves, may be in flight together (`may_fly`)."""
+        """Whether the move and the others may be in flight together. `unplaced`: the uids of those victims
+        whose replacements are on no node yet. Raises CacheNotReadyError."""
         self._cluster.catch_up()
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:
             return True  # `why_not` says so
+        if all(o.wave == move.wave for o in others):
+            return self._holds_beside(move, [o for o in others if o.pod.uid in unplaced])
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any():
             return False  # one of the others may make room for it
         return may_fly(simulation, move, others, unplaced)
+
+    def _holds_beside(self, move: Move, coming: Iterable[Move]) -> bool:
+        """Whether the move is still right, if it is by itself, with these replacements on their nodes."""
+        state, index = self._cluster.simulation.state, self._cluster.simulation.state.table.index
+        with ExitStack() as placed:
+            for other in coming:
+                namesakes = other.pod.namespace == move.pod.namespace
+                if move.awaits or not (namesakes or _common(move, other)):
+                    continue
+                takes = self._cluster.simulation.framework(other.replacement).feasible(other.replacement)
+                every = (index[n] for n in (other.predicted, *other.destinations) if n in index)
+                row = next((n for n in every if takes[n]), None)
+                if row is not None:
+                    placed.enter_context(state.also([(("coming", other.pod.uid), other.replacement, row)]))
+            if self._why_not(move, self._cluster) is None:
+                return True
+        return self._why_not(move, self._cluster) is not None
 
     def why_not(self, move: Move) -> Reason | None:
         """Why the move would not do what it was planned for; None if it would. Raises CacheNotReadyError."""
@@ -207,7 +233,8 @@ class Room:
             return resized
         # On a version newer than all known rules every move was judged on all nodes, likely or not.
         by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
-        if why := self._not_known(move, simulation, pod, by_scores=by_scores):
+        why = self._wanted(move, cluster, pod) or self._not_known(move, simulation, pod, by_scores=by_scores)
+        if why:
             return changed(f"since the plan, {why}")
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
@@ -249,6 +276,16 @@ class Room:
                     nodes=len(back),
                 )
         return self._worse(move, cluster, pod, nodes)
+
+    def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod) -> str:
+        """Which pod that has come to wait since the plan may take what the replacement needs, in words."""
+        came = [p for p in cluster.arrived() if p.owner is None or p.owner.uid not in self._owners]
+        if not came or move.awaits:
+            return ""
+        waiting = Waiting(cluster.simulation, cluster.groups(pod.namespace), came)
+        if not waiting.interferes(pod, move.replacement):
+            return ""
+        return f"{came[0].key} has come to wait for a node, and may take what {pod.key}'s replacement needs"
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and

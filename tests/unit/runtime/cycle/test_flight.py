@@ -141,13 +141,6 @@ def test_a_dry_run_goes_through_everything() -> None:
     assert f.may() == ["web3"]
 
 
-def test_only_moves_of_other_waves_are_strangers() -> None:
-    f = Flown("web1", "db1", "api2")
-    f.start("web1")
-    assert f.flight.of_other_waves(f.moves["db1.0"]) == ()
-    assert f.flight.of_other_waves(f.moves["api2.0"]) == [f.moves["web1.0"]]
-
-
 def test_workloads_that_one_constraint_counts_are_one_chain() -> None:
     web = workload("web").labels(tier="x").spread("zone", 1, selector={"tier": "x"})
     api = workload("api").labels(tier="x").spread("zone", 1, selector={"tier": "x"})

@@ -131,6 +131,10 @@ class World:
         reason = Evictable(around, PolicyOptions()).why_not(pod)
         return reason.code if reason is not None else None
 
+    def beside(self, move: Move, flying: Sequence[Move]) -> bool:
+        """Whether it may go beside these, whose replacements are on no node yet."""
+        return self.look.may_overlap(move, flying, {m.pod.uid for m in flying})
+
     def code(self, move: Move) -> ReasonCode | None:
         """What the look says."""
         reason = self.look.why_not(move)
@@ -164,6 +168,7 @@ def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: 
         elif order == "shuffled":
             rng.shuffle(moves)
         for move in moves:
+            assert w.beside(move, flying)
             assert w.look.why_not(move) is None
             assert w.judged(move.pod, flying) is None
             w.evict(move)
@@ -604,3 +609,58 @@ def test_a_disagreement_of_the_scheduler_since_the_plan_stops_what_rests_on_it()
     reason = w.look.why_not(move)
     assert reason is not None
     assert reason.message == "since the plan, it went to a-0"
+
+
+def pair() -> World:
+    """Two StatefulSets with two pods each in zone a; one pod of each has to go to b, where two nodes have
+    room for one pod each."""
+    return World(
+        snapshot(
+            node("a-0").zone("a").cpu(4),
+            node("b-0").zone("b").cpu(1),
+            node("b-1").zone("b").cpu(1),
+            *(
+                workload(n, "StatefulSet").spread("zone", 1).requests(cpu="1").placed({"a-0": 2})
+                for n in ("u", "v")
+            ),
+        )
+    )
+
+
+def test_beside_a_replacement_that_takes_the_last_room_no_other_goes() -> None:
+    w = pair()
+    first, second = w.plan.moves
+    assert first.wave == second.wave
+    w.evict(first)
+    assert w.beside(second, [first])
+    other = next(iter(w.pods.values()))
+    newcomer = msgspec.structs.replace(other.template, labels={"app": "other"}, spread=())
+    w.add(other, "newcomer", template=newcomer, node_name="b-0", owner=None)
+    assert w.code(second) is None, "by itself it is right"
+    assert not w.beside(second, [first])
+    w.evict(second)
+    del w.pods["newcomer"]
+    assert w.beside(second, [first])
+
+
+def test_beside_a_replacement_no_other_goes_to_the_one_node_that_is_left() -> None:
+    w = pair()
+    first, second = w.plan.moves
+    w.evict(first)
+    there = node("a-0").zone("a").cpu(4), node("b-0").zone("b").cpu(1)
+    w.nodes(*there, node("b-1").zone("b").cpu(1).cordoned())
+    assert w.code(second) is None
+    assert not w.beside(second, [first])
+
+
+def test_no_pod_goes_whose_room_another_has_come_to_wait_for() -> None:
+    w = pair()
+    first, second = w.plan.moves
+    other = first.pod
+    alone = msgspec.structs.replace(other.template, labels={"app": "other"}, spread=())
+    waits = {"template": alone, "node_name": "", "owner": None, "phase": "Pending"}
+    w.add(other, "one", **waits)
+    assert w.code(first) is None, "there is room for both"
+    w.add(other, "two", **waits)
+    assert w.code(first) is ReasonCode.CHANGED_SINCE_PLAN
+    assert w.code(second) is ReasonCode.CHANGED_SINCE_PLAN
