@@ -105,6 +105,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     hard = HardConstraints(view, options, order)
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
+    unsettled += view.evictable.owners.made_again()
     waiting = Waiting(view.simulation, hard.groups, unsettled)
 
     with ExitStack() as made:

@@ -162,6 +162,25 @@ class Owners:
         """The owner's pods that are neither finished nor terminating."""
         return self._pods.get(owner.key, [])
 
+    def made_again(self) -> list[Pod]:
+        """Pods that end and whose owners make them again once they are gone, as a StatefulSet does: no pod
+        waits in their place yet, but it will take room. As many as an owner is short of; a set that is scaled
+        down gives up its highest ordinals."""
+        ending = (p for p in self._snapshot.over if p.terminating)
+        found, made = [], Counter[str]()
+        for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
+            owner = self.of(pod)
+            if (
+                owner is None
+                or owner.kind not in _REPLICATED
+                or owner.metadata.deletion_timestamp is not None
+            ):
+                continue
+            if made[owner.key] < owner.replicas - len(self.active(owner)):
+                made[owner.key] += 1
+                found.append(pod)
+        return found
+
     def restarting(self, pod: Pod) -> Reason | None:
         """Why no member of the pod's group goes, which is being made anew; None if all are there."""
         group = pod.template.restarts_with
@@ -280,7 +299,7 @@ class Owners:
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
         if _rolled_out(owner, ref):
-            return self._revisions(owner.namespace, ref)
+            return self._revisions(owner, ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
             together = of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
             return together or Reason(
@@ -289,12 +308,13 @@ class Owners:
                 {},
                 "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
-        return self._revisions(owner.namespace, ref) if owner.kind == "ReplicaSet" else None
+        return self._revisions(owner, ref) if owner.kind != "StatefulSet" else None
 
-    def _revisions(self, namespace: str, ref: OwnerReference) -> Reason | None:
-        """That the ReplicaSets of a controller that is not read are between two revisions: a step, a pause, a
-        canary or a preview of a Rollout leaves both with pods."""
-        sets = [w for w in self._siblings[namespace, ref.uid or ref.name] if w.kind == "ReplicaSet"]
+    def _revisions(self, owner: Workload, ref: OwnerReference) -> Reason | None:
+        """That a controller that is not read is between two revisions, each with an owner of this kind: a
+        step, a pause, a canary or a preview of a Rollout leaves both with pods."""
+        siblings = self._siblings[owner.namespace, ref.uid or ref.name]
+        sets = [w for w in siblings if w.kind == owner.kind]
         busy = [w for w in sets if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
             return Reason(

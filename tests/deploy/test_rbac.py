@@ -29,14 +29,9 @@ TOKEN = "token-of-the-service-account"
 
 
 def controller(name: str, per_node: dict[str, int]) -> list[Object]:
-    """A ReplicationController, whose selector is a plain mapping, and its pods."""
+    """A ReplicationController and its pods."""
     owner, *pods = objects(workload(name, "ReplicationController").spread("zone", 1).placed(per_node))
-    owner |= {
-        "apiVersion": "v1",
-        "spec": owner["spec"] | {"selector": owner["spec"]["selector"]["matchLabels"]},
-    }
     for pod in pods:
-        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "v1"
         pod["metadata"]["labels"]["owner"] = name
     owner["spec"]["template"]["metadata"]["labels"]["owner"] = name
     return [owner, *pods]

@@ -11,7 +11,7 @@ from tests.support.build.pods import PodShape, pod_object
 from tests.support.build.volumes import claim, volume
 from tests.support.scheduler.plain import Json
 
-_API = {"Job": "batch/v1"}
+_API = {"ReplicationController": "v1", "Job": "batch/v1"}
 
 
 class OwnerBuilder(PodShape):
@@ -107,6 +107,8 @@ class OwnerBuilder(PodShape):
             "availableReplicas": running,
             "observedGeneration": 1,
         }
+        if kind == "ReplicationController":
+            spec["selector"] = dict(selector)
         if kind == "StatefulSet":
             spec["serviceName"] = name
             spec["updateStrategy"] = {"type": "OnDelete" if self._on_delete else "RollingUpdate"}

@@ -87,7 +87,7 @@ def under(kind: str, *owners: OwnerBuilder, group: str = "example.com/v1") -> li
     """Owners that belong to one object of a kind that is not read."""
     above = {"metadata": {"ownerReferences": [reference(group, kind, "default", "top")]}}
     return [
-        merged(o, above) if o["kind"] in ("ReplicaSet", "StatefulSet") else o
+        merged(o, above) if o["kind"] in ("ReplicaSet", "ReplicationController", "StatefulSet") else o
         for o in patched("Pod", {}, owners)
     ]
 
@@ -227,6 +227,14 @@ CASES: list[Case] = [
     (
         "a trusted kind between two revisions",
         under("Rollout", web(), replica_set("zzz").placed({"b-0": 1})),
+        TRUSTED,
+        ROLLOUT,
+    ),
+    (
+        "a trusted kind of ReplicationControllers between two revisions",
+        under(
+            "Rollout", *(OwnerBuilder("ReplicationController", n).placed({"b-0": 1}) for n in ("web", "zzz"))
+        ),
         TRUSTED,
         ROLLOUT,
     ),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.build import node, nodes, pod, workload
+import pytest
+
+from rebalancer.planner import plan
+from tests.support.build import node, nodes, objects, pod, snapshot, workload
+from tests.support.scheduler.plain import Json
 from tests.unit.planner.posed import Posed
 
 web = workload("web").spread("zone").placed({"a-0": 3, "b-0": 1})
@@ -51,3 +55,24 @@ def test_the_last_room_of_the_replacement_may_be_taken_by_one_that_waits() -> No
     candidate = free.on("a-0")
     replacement, _ = free.judge.landing(candidate)
     assert not free.judge.waiting.interferes(candidate.pod, replacement)
+
+
+DRAINED = [node("a-0").zone("a").cpu(2), node("c-0").zone("c").cpu(1), node("d-0").zone("c").cordoned()]
+ENDS: dict[str, tuple[str, int, Json, int]] = {
+    "a StatefulSet's": ("StatefulSet", 1, {}, 0),
+    "a ReplicaSet's, with none in its place yet": ("ReplicaSet", 1, {}, 0),
+    "of a set that is scaled down": ("StatefulSet", 0, {}, 1),
+    "of a set that is being deleted": ("StatefulSet", 1, {"deletionTimestamp": "2026-05-31T23:59:59Z"}, 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "wanted", "marks", "moves"), ENDS.values(), ids=ENDS)
+def test_the_last_room_is_left_to_a_pod_that_ends_and_is_made_again(
+    kind: str, wanted: int, marks: Json, moves: int
+) -> None:
+    web = workload("web", "StatefulSet").requests(cpu=1).spread("zone", 1).placed({"a-0": 2})
+    owner, ends = objects(workload("u", kind).replicas(wanted).requests(cpu=1).placed({"d-0": 1}))
+    ends["metadata"]["deletionTimestamp"] = "2026-05-31T23:59:59Z"
+    owner["metadata"].update(marks)
+    assert len(plan(snapshot(*DRAINED, web, owner, ends)).moves) == moves
+    assert len(plan(snapshot(*DRAINED, web)).moves) == 1
