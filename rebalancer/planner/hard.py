@@ -19,7 +19,7 @@ from rebalancer.planner import objective
 from rebalancer.planner.bounds import Effort, bounds_of
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
-from rebalancer.planner.cluster.pod_classes import PodClass, add_yields
+from rebalancer.planner.cluster.pod_classes import PodClass, add_held, add_yields
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves import HardJudge, JudgedMove, Wave, in_order
 from rebalancer.planner.plan import ComponentFigures, Refusal, crowded_out
@@ -342,6 +342,9 @@ class HardPhase(Phase):
             # A later turn builds on landings that are only predicted.
             guaranteed = turn == 0 and not self._again
             yield [replace(m, certain=m.certain and guaranteed) for m in solution.moves]
+            # The next component finds them where they went, and there they may make room again.
+            for m in solution.moves:
+                add_held(self._yields, m.replacement, m.landed, 1, self.simulation)
 
     def scheduled(self, sequences: Sequence[Sequence[JudgedMove]]) -> Schedule:
         """These moves in waves, with regard to Pending pods."""

@@ -311,16 +311,21 @@ class Classes:
 
 def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: Simulation) -> None:
     """Adds to `given`, int64[N] by resource, what the movable pods of these classes take."""
-    nothing = simulation.state.table.none
     for pod_class in classes:
         nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
         pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
-        movable = np.array(pods, dtype=np.int64)
-        for resource, amount in simulation.state.holds(pod_class.replacement):
-            if resource not in given:
-                given[resource] = nothing.astype(np.int64)
-            given[resource][nodes] += movable * amount
+        add_held(given, pod_class.replacement, nodes, np.array(pods, dtype=np.int64), simulation)
         _add(given, pod_class.surplus)
+
+
+def add_held(
+    given: dict[str, Ints], template: PodTemplate, nodes: Ints | int, pods: Ints | int, simulation: Simulation
+) -> None:
+    """Adds to `given`, int64[N] by resource, what so many pods of a template hold on each node named."""
+    for resource, amount in simulation.state.holds(template):
+        if resource not in given:
+            given[resource] = simulation.state.table.none.astype(np.int64)
+        given[resource][nodes] += pods * amount
 
 
 def needs_and_free(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
+
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.hard import Search, Solution
+from tests.perf.clusters import tight
 from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
@@ -50,3 +53,18 @@ def test_the_fewest_moves_to_no_excess_are_optimal_however_they_were_found() -> 
         made = plan(cluster, PlanOptions())
     assert (len(made.moves), made.lower_bound, made.residual_excess) == (2, 2, 0)
     assert made.optimal
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        tight.Tight(9, 27, 3, 3, resources=3, seed=1278, own_sizes=True),
+        tight.Tight(12, 36, 4, 4, resources=1, seed=916, own_sizes=True),
+        tight.Tight(15, 45, 5, 3, resources=1, seed=124, own_sizes=True),
+    ],
+)
+def test_pods_that_move_for_another_component_may_make_room_again_where_they_went(
+    cluster: tight.Tight,
+) -> None:
+    made = plan(tight.snapshot(cluster))
+    assert (made.lower_bound, made.residual_excess) == (len(made.moves), 0)
