@@ -100,11 +100,11 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
 class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     """What became of one move.
 
-    `message` is a sentence. `replacement`, `node`: the pod that replaced the victim and its node, "" if none
-    was seen. `gates`: scheduling gates that it had and its template has not. `expected`: whether the node is
-    one of the planned destinations; None: not known, or it was not waited for and is not Ready. `at`:
-    monotonic time of the eviction. `seconds`: from then until the replacement was Ready; `scheduled`: until
-    it was first seen on a node, None if it was not.
+    `message` is a sentence. `replacement`, `node`: the pod that replaced the victim and its node, "" if
+    none was seen. `gates`: scheduling gates that it had and its template has not. `expected`: whether the
+    node is one of the planned destinations, and constraints count it as planned; None: not known, or it
+    was not waited for and is not Ready. `at`: monotonic time of the eviction. `seconds`: from then until
+    the replacement was Ready; `scheduled`: until it was first seen on a node, None if it was not.
     """
 
     move: Move
@@ -133,13 +133,14 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def as_planned(self) -> bool:
         """Whether the replacement runs on the node that the rest of the plan counts on."""
-        return self.status is Fate.DONE and self.node == self.move.predicted
+        return self.status is Fate.DONE and self.expected is not False and self.node == self.move.predicted
 
     @property
     def prediction(self) -> str:
         """How the prediction held.
 
-        hit: on the predicted node. alternative: on another planned destination. miss: on any other node.
+        hit: on the predicted node. alternative: on another planned destination. miss: on any other node, or
+        not counted there.
         unknown: no replacement was seen.
         """
         if self.expected is None:
@@ -209,7 +210,7 @@ class CycleReport(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def mispredicted(self) -> int:
-        """Replacements that run on no planned destination."""
+        """Replacements that run on no planned destination, or are not counted there."""
         return sum(o.expected is False for o in self.outcomes)
 
     @property

@@ -134,10 +134,11 @@ def after_plan(
 
 
 def strays(every: Sequence[Outcome]) -> str:
-    """Why no further eviction can be predicted: two replacements of one owner landed elsewhere; else ""."""
-    elsewhere = Counter(o.move.owner.key for o in every if o.expected is False)
-    owner, times = elsewhere.most_common(1)[0] if elsewhere else ("", 0)
-    return f"{times} replacements of {owner} landed where the plan did not expect them" if times > 1 else ""
+    """Why no further eviction can be predicted: two replacements of one owner went otherwise; else ""."""
+    astray = [o for o in every if o.expected is False]
+    owner, times = Counter(o.move.owner.key for o in astray).most_common(1)[0] if astray else ("", 0)
+    last = next((o.message for o in reversed(astray) if o.move.owner.key == owner), "")
+    return f"{times} replacements of {owner} did not go as planned; the last: {last}" if times > 1 else ""
 
 
 class Cycle:

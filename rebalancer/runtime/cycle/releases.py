@@ -58,7 +58,7 @@ from rebalancer.policy.release import (
 from rebalancer.runtime.cycle.clock import Clock, Pace
 from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import Replacements
+from rebalancer.runtime.cycle.replacements import UNCOUNTED, Replacements
 
 log = logging.getLogger(__name__)
 
@@ -790,7 +790,10 @@ def _failed(landed: Outcome | None) -> str:
         return ""
     if landed.status is Fate.FAILED:
         return landed.message.partition("; ")[2] or landed.message
-    return f"its replacement went to {landed.node}, which was not planned" if landed.expected is False else ""
+    if landed.expected is not False:
+        return ""
+    planned = landed.node in landed.move.destinations
+    return UNCOUNTED if planned else f"its replacement went to {landed.node}, which was not planned"
 
 
 def _not_as_planned(move: Move, why: str) -> Eviction:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
+from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
@@ -112,7 +113,7 @@ class Flight:
             return
         # The last look may have found more destinations: no harm, but not what the plan goes on from.
         planned = self._planned[uid].destinations
-        if not (outcome.status is Fate.DONE and outcome.node in planned):
+        if not (outcome.status is Fate.DONE and outcome.expected and outcome.node in planned):
             self._last[n] = min(self._last.get(n, wave), _NO_WAVE if outcome.evicted else wave)
         if not outcome.as_planned:
             self._differs = min(self._differs or wave, wave)
@@ -315,6 +316,7 @@ class Replacements:
             node = pod.node_name if pod is not None else ""
             # One that was not waited for says nothing of the plan before it is Ready: it may never start.
             known = bool(node) and (status is Fate.FAILED or (pod is not None and pod.ready))
+            as_planned = pod is not None and node in move.destinations and counts(move, pod)
             return replace(
                 evicted,
                 status=status,
@@ -322,17 +324,15 @@ class Replacements:
                 replacement=pod.key if pod is not None else "",
                 node=node,
                 gates=gates,
-                expected=node in move.destinations if known else None,
+                expected=as_planned if known else None,
                 # It may have run before, for another move of its owner.
                 scheduled=max(0.0, self._placed[pod.uid] - since) if pod is not None and node else None,
                 seconds=now - since,
             )
 
         if seen is not None and seen.gone and pod is not None and self._available(pod, move, now):
-            return ended(
-                Fate.DONE,
-                f"its replacement {pod.name} is Ready on {pod.node_name}, {went(move, pod.node_name)}",
-            )
+            where = f"its replacement {pod.name} is Ready on {pod.node_name}, {went(move, pod.node_name)}"
+            return ended(Fate.DONE, where if counts(move, pod) else f"{where}; {UNCOUNTED}")
         if stop:
             return ended(Fate.DONE, "stopped without waiting for its replacement")
         if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
@@ -455,6 +455,19 @@ def went(move: Move, node: str) -> str:
     if node in move.destinations:
         return "as predicted" if many == 1 else f"one of the {many} nodes predicted"
     return f"{move.predicted} was predicted" if many == 1 else f"none of the {many} nodes predicted"
+
+
+UNCOUNTED = "a constraint that counted the evicted pod does not count it: its labels are not its template's"
+
+
+def counts(move: Move, pod: Pod) -> bool:
+    """Whether the constraints that counted the victim, and should count its replacement, do: a webhook may
+    have taken a label away."""
+    planned = (move.pod.template.labels, move.replacement.labels)
+    selectors = (canonical(c.label_selector) for c in move.replacement.spread if c.label_selector is not None)
+    return all(
+        s.matches(pod.template.labels) for s in selectors if all(s.matches(labels) for labels in planned)
+    )
 
 
 def _shrunk(owner: Workload | None, move: Move) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from rebalancer.runtime.live.once import run_once
 from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, elsewhere, once
 from tests.support.sandbox import ApiServer, Cut, Reply
+from tests.support.scheduler.plain import Json
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
 
@@ -95,7 +97,24 @@ def test_replacements_that_keep_going_astray_end_the_cycle() -> None:
     assert run.report.end is End.UNSTABLE
     assert run.report.mispredicted == run.report.evicted
     assert run.report.evicted == 2
-    assert "2 replacements of ReplicaSet/default/web landed" in run.report.message
+    assert "2 replacements of ReplicaSet/default/web did not go as planned" in run.report.message
+
+
+def test_replacements_that_a_webhook_takes_the_selected_label_from_end_the_cycle() -> None:
+    web = workload("web").spread("zone", 1, selector={"team": "x"}).labels(team="x").placed({"a-0": 6})
+    with ApiServer(objects(*nodes(a=1, b=1, c=1), web)) as server:
+        create = server.store.create
+
+        def stripped(new: Json, **how: Any) -> Any:
+            if new["kind"] == "Pod":
+                del new["metadata"]["labels"]["team"]
+            return create(new, **how)
+
+        with patch.object(server.store, "create", stripped):
+            run = Run(server)
+        assert run.report.end is End.UNSTABLE
+        assert (run.report.evicted, run.report.mispredicted) == (2, 2)
+        assert "a constraint that counted the evicted pod does not count it" in run.report.message
 
 
 def test_a_replacement_that_stays_pending_is_a_failure_and_a_second_one_the_end() -> None:

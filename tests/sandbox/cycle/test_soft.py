@@ -121,7 +121,7 @@ def test_without_a_memory_the_cycle_ends_with_the_second_misprediction() -> None
     with ApiServer(objects(*web(a=6))) as server:
         run = Run(server, SOFT, hands=Hands(server, choose=stays_in("a")))
         assert (run.report.end, run.report.evicted) == (End.UNSTABLE, 2)
-        assert "landed where the plan did not expect them" in run.report.message
+        assert "did not go as planned" in run.report.message
 
 
 def test_a_misprediction_does_not_keep_others_from_being_balanced() -> None:

@@ -103,4 +103,6 @@ def test_what_is_said_names_the_last_failure_or_the_owner() -> None:
     failed = (evicted("web-00000", ready=False), evicted("db-00000", ready=False))
     assert after(*failed).message == "2 replacements failed; the last: db-00000 went to b-0"
     elsewhere = (evicted("web-00000", on="c-0"), evicted("web-00001", on="c-1"))
-    assert after(*elsewhere).message.startswith("2 replacements of ReplicaSet/default/web landed where")
+    assert after(*elsewhere).message == (
+        "2 replacements of ReplicaSet/default/web did not go as planned; the last: web-00001 went to c-1"
+    )
