@@ -21,7 +21,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, Refusal, refused
+from rebalancer.planner.plan import Certainty, Refusal, comes_first, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -223,11 +223,11 @@ class HardJudge(Judge):
     ) -> Iterator[JudgedMove | Refusal]:
         pod = candidate.pod
         replacement, landing = self.landing(candidate, release)
-        code = self.unplaceable(replacement, landing)
-        if code is None and self.waiting.interferes(pod, replacement):
-            code = ReasonCode.PENDING_PODS
-        if code is not None:
+        if (code := self.unplaceable(replacement, landing)) is not None:
             yield refused(pod, code, nodes=0)
+            return
+        if (other := self.waiting.interferes(pod, replacement)) is not None:
+            yield comes_first(pod, other)
             return
         nodes = self.simulation.shared.rows(landing.anywhere)
         if self.foreseeable(replacement):

@@ -274,7 +274,6 @@ _MESSAGES = {
     "has drifted, or expires within an hour",
     ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods, or "
     "none for its operating system",
-    ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
     ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
     ReasonCode.NOT_CARRIED: "is counted by the constraint but does not carry it: its replacement could land "
@@ -307,6 +306,14 @@ def reason(code: ReasonCode, message: str = "", *, remedy: str = "", **numbers: 
 def refused(pod: Pod, code: ReasonCode, message: str = "", *, remedy: str = "", **numbers: int) -> Refusal:
     """A pod that is not moved; without a message or remedy, with those that go with the code."""
     return Refusal(pod, reason(code, message, remedy=remedy, **numbers))
+
+
+def comes_first(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays in favour of one that waits for a node, or that ends and is made again."""
+    what = "ends and is made again" if other.terminating else "waits for a node"
+    return refused(
+        pod, ReasonCode.PENDING_PODS, f"{other.key} {what}, and may take what the replacement needs"
+    )
 
 
 def crowded_out(pod: Pod) -> Refusal:

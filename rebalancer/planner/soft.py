@@ -29,7 +29,7 @@ from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.hard import Phase, Planned
 from rebalancer.planner.moves import Candidate, Judge, JudgedMove, Order, Wave, in_order
-from rebalancer.planner.plan import Certainty, Refusal, reason, refused
+from rebalancer.planner.plan import Certainty, Refusal, comes_first, reason, refused
 from rebalancer.planner.waves.schedule import LARGEST, Schedule
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, Ints, Rows
@@ -220,6 +220,8 @@ class SoftJudge(Judge):
             return refused(pod, ReasonCode.WOULD_WORSEN if harms else ReasonCode.NO_FEASIBLE_NODE)
         replacement, landing = self.landing(candidate)
         code = self._forbidden(needs, candidate, replacement, landing, also)
+        if code is None and (other := self.waiting.interferes(pod, replacement)) is not None:
+            return comes_first(pod, other)
         if code is None and not (useful.serves & landing.anywhere).any():
             code = ReasonCode.NO_FEASIBLE_NODE
         if code is not None:
@@ -237,8 +239,8 @@ class SoftJudge(Judge):
         for _, gains in fixed:
             serves &= gains
         serves[best] = True
-        if self._comes_first(candidate, serves):
-            return refused(pod, ReasonCode.PENDING_PODS)
+        if (other := self._comes_first(candidate, serves)) is not None:
+            return comes_first(pod, other)
         return JudgedMove(
             candidate,
             replacement,
@@ -310,8 +312,6 @@ class SoftJudge(Judge):
                 and needs.effect(group, candidate.node).worse[group.domain_of[nodes]].any()
             ):
                 return ReasonCode.WOULD_WORSEN
-        if self.waiting.interferes(candidate.pod, replacement):
-            return ReasonCode.PENDING_PODS
         return None
 
     def _preferred_elsewhere(self, pod: Pod, node: int, useful: _Useful) -> Refusal:
@@ -344,10 +344,10 @@ class SoftJudge(Judge):
         # ever undone by another.
         return _Useful(~raises & (falls | (better & ~worse)), better, tuple(own))
 
-    def _comes_first(self, candidate: Candidate, nodes: Bools) -> bool:
-        """Whether a waiting pod may be placed before, and is counted by a soft constraint or in the way."""
+    def _comes_first(self, candidate: Candidate, nodes: Bools) -> Pod | None:
+        """A waiting pod that may be placed before, and is counted by a soft constraint or in the way."""
         if not self.waiting.templates:
-            return False
+            return None
         counted = {id(t) for g in candidate.members.counted for t in self._unplaced.get(g, ())}
         with self.simulation.without(candidate.pod) as leaving:
             for gone in (False, True):
@@ -356,8 +356,8 @@ class SoftJudge(Judge):
                 for t in self.waiting.templates:
                     open_to = self.simulation.framework(t).feasible(t)
                     if (open_to if id(t) in counted else open_to & nodes).any():
-                        return True
-        return False
+                        return self.waiting.one(t)
+        return None
 
 
 # Moves of one component downhill: each is one that the soft judge lets pass, the fullest domain first.

@@ -2,25 +2,29 @@
 
 A waiting pod with one node to go to is about to be placed there: the plan starts from that. One that is
 Pending because of a spread constraint, or for lack of room, becomes feasible when a victim goes, and may be
-placed before the victim's replacement: a move must hold with it placed first.
+placed before the victim's replacement: a move must hold with it placed first. One whose volume claim is not
+there yet, or not bound, can go as soon as it is: until then it may go wherever it could without volumes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
 
 _TRIED = 16
@@ -37,7 +41,10 @@ def settle(simulation: Simulation, pods: Iterable[Pod], first: int) -> list[Pod]
     for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
         t = pod.template
         if not simulation.static(t).any():
-            # No node would take it, whoever went: it is in nobody's way.
+            # No node would take it, whoever went: it is in nobody's way, unless it has just come.
+            bare = without_claims(pod, simulation) if _new(pod, simulation.snapshot.now) else pod
+            if bare is not pod and simulation.static(bare.template).any():
+                unsettled.append(bare)
             continue
         if id(t) not in templates and _settled(simulation, pod, first):
             continue
@@ -68,6 +75,21 @@ def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
     return True
 
 
+def _new(pod: Pod, now: float) -> bool:
+    return pod.created is None or now - pod.created < ARRIVAL
+
+
+def without_claims(pod: Pod, simulation: Simulation) -> Pod:
+    """The pod without its volumes, if a claim of it is not there or waits for its volume; else the pod."""
+    storage = simulation.state.storage
+    if not storage.known:
+        return pod
+    claims = [storage.claim(pod.namespace, name) for name in pod.template.claims]
+    if all(c is not None and (fully_bound(c) or storage.waits(c)) for c in claims):
+        return pod
+    return replace(pod, template=replace(pod.template, volumes=()))
+
+
 class Waiting:
     """The waiting pods of a snapshot whose place is not settled (`settle`), counted by template."""
 
@@ -75,10 +97,10 @@ class Waiting:
         self._simulation = simulation
         self._groups = groups
         self._templates: dict[int, PodTemplate] = {}
-        self._waiting: Counter[int] = Counter()
+        self._waiting: dict[int, list[Pod]] = defaultdict(list)
         for pod in unsettled:
             self._templates[id(pod.template)] = pod.template
-            self._waiting[id(pod.template)] += 1
+            self._waiting[id(pod.template)].append(pod)
         self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
         """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
         self._mark = simulation.state.mark
@@ -90,6 +112,10 @@ class Waiting:
     def templates(self) -> Collection[PodTemplate]:
         """The templates of the pods, each once."""
         return self._templates.values()
+
+    def one(self, template: PodTemplate) -> Pod:
+        """The first of the pods of a template."""
+        return self._waiting[id(template)][0]
 
     def any_placeable(self) -> bool:
         """Whether in the simulation's present state there is a node for one of them."""
@@ -103,11 +129,15 @@ class Waiting:
             for t in self._templates.values()
         )
 
-    def interferes(self, victim: Pod, replacement: PodTemplate) -> bool:
-        """Whether a waiting pod could spoil the move: take the slot, or the last room, it makes.
+    def interferes(self, victim: Pod, replacement: PodTemplate) -> Pod | None:
+        """A waiting pod that could spoil the move: take the slot, or the last room, it makes.
 
         Or, with that, raise the excess of any constraint that counts it: that would be the move's doing.
         """
+        found = self._interferes(victim, replacement)
+        return None if found is None else self.one(found)
+
+    def _interferes(self, victim: Pod, replacement: PodTemplate) -> PodTemplate | None:
         node = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
         freed = dict(simulation.state.holds(victim.template))
@@ -117,7 +147,7 @@ class Waiting:
             if i in self._placeable or self._concerned(t, victim.template, node, freed)
         ]
         if not concerned:
-            return False
+            return None
         if self._mark != simulation.state.mark:
             self._mark = simulation.state.mark
             self._open.clear()
@@ -142,9 +172,9 @@ class Waiting:
                     if nodes.any():
                         self._placeable.add(id(t))
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
-                        return True
+                        return t
                     if nodes is not before[id(t)] and self._raises(t, nodes & ~before[id(t)]):
-                        return True
+                        return t
                     taken = taken | nodes
                     found.append((t, nodes))
                     if len(last) <= _TRIED:
@@ -153,10 +183,10 @@ class Waiting:
                 if (open_ & ~taken).any() or self._room_for_all(found, open_, replacement):
                     continue
                 # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
-                alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
+                alone = sum(len(self._waiting[id(t)]) for t in concerned) == 1 and len(last) <= _TRIED
                 if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
-                    return True
-        return False
+                    return next((t for t, n in last if open_[n]), last[0][0])
+        return None
 
     def _open_before(self, waiting: PodTemplate) -> Bools:
         """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
@@ -189,7 +219,7 @@ class Waiting:
             if self._conflict(t, replacement):
                 nodes = nodes & ~open_
             for resource, amount in state.holds(t):
-                load[resource] = load.get(resource, 0) + open_ * (amount * self._waiting[id(t)])
+                load[resource] = load.get(resource, 0) + open_ * (amount * len(self._waiting[id(t)]))
         for resource, amount in state.asks(replacement):
             free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
             nodes = nodes & (free >= amount)

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.certainty import older
 from rebalancer.engine.version import ServerVersion
@@ -155,6 +156,7 @@ class Cycle:
         self._plan: Plan | None = None
         self._plans = 0
         self._begun = False
+        self._late = ""
 
     def run(self) -> CycleReport:
         """Works until nothing is left to do or it must stop. The report says which."""
@@ -169,7 +171,7 @@ class Cycle:
         ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING) and not p.dry
         # Where everything had to wait, nothing has been shown; nor has who looked at a part.
         holds = self._plan is not None and self._plan.violated == 0 and memory.looked_at_all
-        memory.end(well=ended_well and (self._evicted() > 0 or holds))
+        memory.end(well=ended_well and not self._late and (self._evicted() > 0 or holds))
         report = CycleReport(
             end=done.end or End.COMPLETE,
             message=f"{done.message}; {_again(trouble)}" if trouble is not None else done.message,
@@ -212,7 +214,9 @@ class Cycle:
                 self._most = limit if limit is not None else self._evicted() + 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
             if not plan.moves:
-                return _nothing_left(snapshot, plan)
+                done = _nothing_left(snapshot, plan)
+                self._late = self._not_ready(snapshot)
+                return replace(done, message=f"{done.message}{self._late}")
             if (closed := self._closed()) is not None:
                 return closed
             if not plan.allowed:
@@ -296,6 +300,13 @@ class Cycle:
         if work.obstacles.held is not None:
             p.observer.on_held(work.obstacles.held)
         return step
+
+    def _not_ready(self, snapshot: Snapshot) -> str:
+        """What is to be added where a replacement of this cycle that was late is not Ready yet."""
+        failed = [o for o in self._outcomes if o.evicted and not o.kept and o.status is Fate.FAILED]
+        ready = {p.key for p in snapshot.pods if p.ready} if failed else ()
+        late = [o.message for o in failed if o.replacement not in ready]
+        return f", but not every replacement is Ready: {late[-1]}" if late else ""
 
     def _enough(self, mine: Sequence[Outcome]) -> bool:
         """Whether these outcomes, with those of earlier plans, forbid to evict more by this plan."""

@@ -23,6 +23,7 @@ from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot
 from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.policy.replacement import VerticalAutoscalers
 
@@ -97,7 +98,9 @@ class ClusterNow:
         """The pods that wait for a node, and did not when the plan was made."""
         known = (self._at_plan.get(key) for key in self._waiting)
         found = zip(self._waiting.values(), known, strict=True)
-        return [p for p, was in found if was is None or was.uid != p.uid or not was.waits]
+        new = (p for p, was in found if was is None or was.uid != p.uid or not was.waits)
+        # Claims are those of the plan.
+        return [without_claims(p, self.simulation) for p in new]
 
     def changed_nodes(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Which of these nodes of the plan are gone; and which say something else than they did to anything

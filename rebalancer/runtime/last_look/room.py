@@ -283,9 +283,9 @@ class Room:
         if not came or move.awaits:
             return ""
         waiting = Waiting(cluster.simulation, cluster.groups(pod.namespace), came)
-        if not waiting.interferes(pod, move.replacement):
+        if (other := waiting.interferes(pod, move.replacement)) is None:
             return ""
-        return f"{came[0].key} has come to wait for a node, and may take what {pod.key}'s replacement needs"
+        return f"{other.key} has come to wait for a node, and may take what {pod.key}'s replacement needs"
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and

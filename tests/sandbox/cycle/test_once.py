@@ -139,6 +139,17 @@ def test_a_replacement_that_never_becomes_ready_is_a_failure() -> None:
     assert run.report.failed >= 1
 
 
+@pytest.mark.parametrize("ready_after", [45, 10_000])
+def test_a_cycle_that_ends_beside_a_replacement_that_is_not_ready_says_so(ready_after: int) -> None:
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, hands=Hands(server, ready_after=ready_after, ends_after=1))
+    assert (run.report.end, run.report.evicted) == (End.COMPLETE, 1)
+    said = run.report.message
+    late = ", but not every replacement is Ready: default/web-" in said and "is not Ready after" in said
+    assert late == (ready_after > 100), said
+
+
 def test_a_victim_that_does_not_end_is_named_as_such() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         run = Run(server, hands=Hands(server, ends_after=10_000))

@@ -145,10 +145,10 @@ def node_claim(
 ) -> Builder:
     """Karpenter's object for a node of the pool `default`, made `age` seconds ago; `drifted`: so long."""
     built = Builder("karpenter.sh/v1", "NodeClaim", name, namespace="")
-    built.object["metadata"] |= {"creationTimestamp": _ago(age), "labels": {NODEPOOL: "default"}}
+    built.object["metadata"] |= {"creationTimestamp": ago(age), "labels": {NODEPOOL: "default"}}
     listed: list[Json] = [{"type": "Consolidatable", "status": "True"}]
     if drifted is not None:
-        listed.append({"type": "Drifted", "status": "True", "lastTransitionTime": _ago(drifted)})
+        listed.append({"type": "Drifted", "status": "True", "lastTransitionTime": ago(drifted)})
     built.object["spec"] = spec
     built.object["status"] = {**({"nodeName": node} if node else {}), "conditions": listed}
     return built
@@ -175,7 +175,7 @@ def node_pool(
     return built
 
 
-def _ago(seconds: float) -> str:
+def ago(seconds: float) -> str:
     return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import node, nodes, objects, pod, snapshot, workload
+from rebalancer.policy.owners import ARRIVAL
+from tests.support.build import ago, claim, node, nodes, objects, pod, snapshot, volume, workload
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.posed import Posed
 
@@ -74,5 +77,30 @@ def test_the_last_room_is_left_to_a_pod_that_ends_and_is_made_again(
     owner, ends = objects(workload("u", kind).replicas(wanted).requests(cpu=1).placed({"d-0": 1}))
     ends["metadata"]["deletionTimestamp"] = "2026-05-31T23:59:59Z"
     owner["metadata"].update(marks)
-    assert len(plan(snapshot(*DRAINED, web, owner, ends)).moves) == moves
+    made = plan(snapshot(*DRAINED, web, owner, ends))
+    assert len(made.moves) == moves
+    said = {r.message for c in made.constraints for r in c.reasons}
+    assert moves or any("ends and is made again, and may take what the" in m for m in said), said
     assert len(plan(snapshot(*DRAINED, web)).moves) == 1
+
+
+CLAIMS: dict[str, tuple[list[Any], float, bool]] = {
+    "one that is not there yet": ([], 0.0, True),
+    "one that is not there, for ten minutes": ([], ARRIVAL + 1, False),
+    "one that waits for its volume": ([claim("data", "")], 0.0, True),
+    "one whose volume is in a zone where there is no room": (
+        [claim("data", "v"), volume("v", "data", zone="a")],
+        0.0,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("storage", "age", "stays"), CLAIMS.values(), ids=CLAIMS)
+def test_the_last_room_is_left_to_a_pod_that_waits_for_a_claim(
+    storage: list[Any], age: float, stays: bool
+) -> None:
+    web = workload("web", "StatefulSet").requests(cpu=1).spread("zone", 1).placed({"a-0": 2})
+    (late,) = objects(pod("late").requests(cpu=1).mounts("data"))
+    late["metadata"]["creationTimestamp"] = ago(age)
+    assert len(plan(snapshot(*DRAINED, web, late, *storage)).moves) == (0 if stays else 1)

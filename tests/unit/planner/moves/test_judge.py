@@ -149,3 +149,4 @@ def test_a_counted_pod_that_waits_for_the_room_forbids_the_move() -> None:
     reason = posed.judge.why_not(posed.components[0].start, posed.on("a-0"))
     assert reason is not None
     assert reason.code is ReasonCode.PENDING_PODS
+    assert reason.message == "default/late waits for a node, and may take what the replacement needs"

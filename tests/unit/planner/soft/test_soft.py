@@ -170,7 +170,7 @@ ALONE: list[tuple[str, list[Any], ReasonCode, str]] = [
             workload("more").labels(app="web").selects(zone="b").placed({"": 1}),
         ],
         ReasonCode.PENDING_PODS,
-        "a waiting pod would take the place",
+        "default/more-00000 waits for a node, and may take what the replacement needs",
     ),
 ]
 

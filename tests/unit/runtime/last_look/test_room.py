@@ -14,7 +14,7 @@ import pytest
 from rebalancer.engine.config import FILTERS, NO_WITNESS, Profile, SchedulerConfig, Witness
 from rebalancer.engine.framework import PLUGINS
 from rebalancer.engine.plugins.plugin import Filter, Plugin, StaticFilter
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, Volume
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.planner import PlanOptions, plan
@@ -653,11 +653,12 @@ def test_beside_a_replacement_no_other_goes_to_the_one_node_that_is_left() -> No
     assert not w.beside(second, [first])
 
 
-def test_no_pod_goes_whose_room_another_has_come_to_wait_for() -> None:
+@pytest.mark.parametrize("volumes", [(), (Volume("data", "persistentVolumeClaim", claim="made-later"),)])
+def test_no_pod_goes_whose_room_another_has_come_to_wait_for(volumes: tuple[Volume, ...]) -> None:
     w = pair()
     first, second = w.plan.moves
     other = first.pod
-    alone = msgspec.structs.replace(other.template, labels={"app": "other"}, spread=())
+    alone = msgspec.structs.replace(other.template, labels={"app": "other"}, spread=(), volumes=volumes)
     waits = {"template": alone, "node_name": "", "owner": None, "phase": "Pending"}
     w.add(other, "one", **waits)
     assert w.code(first) is None, "there is room for both"
