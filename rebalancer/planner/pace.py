@@ -43,10 +43,13 @@ class _Counting:
     """Which of a plan's constraints count a pod."""
 
     def __init__(self, plan: Plan) -> None:
-        self._there: dict[str, list[int]] = defaultdict(list)
         self._constraints = [c.constraint for c in plan.constraints]
+        # By a label that a pod must have, where there is one: most constraints of a namespace are others'.
+        self._there: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for i, c in enumerate(self._constraints):
-            self._there[c.namespace].append(i)
+            asked = c.selector.requirements if c.selector is not None else ()
+            label = next(((r.key, *r.values) for r in asked if r.operator == "In" and len(r.values) == 1), ())
+            self._there[c.namespace, *label].append(i)
         self._known: dict[int, frozenset[int]] = {}
 
     def of(self, move: Move) -> Iterable[int]:
@@ -54,13 +57,15 @@ class _Counting:
         found: set[int] = set()
         for template in (move.pod.template, move.replacement):
             if id(template) not in self._known:
-                self._known[id(template)] = frozenset(
-                    i
-                    for i in self._there[move.pod.namespace]
-                    if self._constraints[i].counts(move.pod.namespace, template.labels)
-                )
+                self._known[id(template)] = frozenset(self._of(move.pod.namespace, template.labels))
             found |= self._known[id(template)]
         return found
+
+    def _of(self, namespace: str, labels: Mapping[str, str]) -> Iterator[int]:
+        for place in ((namespace,), *((namespace, *label) for label in labels.items())):
+            for i in self._there.get(place, ()):
+                if self._constraints[i].counts(namespace, labels):
+                    yield i
 
 
 class _Joined:
