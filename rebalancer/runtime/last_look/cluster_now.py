@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.lists import HeadMeta
@@ -99,8 +100,12 @@ class ClusterNow:
         known = (self._at_plan.get(key) for key in self._waiting)
         found = zip(self._waiting.values(), known, strict=True)
         new = (p for p, was in found if was is None or was.uid != p.uid or not was.waits)
-        # Claims are those of the plan.
-        return [without_claims(p, self.simulation) for p in new]
+        return [self._placeable(p) for p in new]
+
+    @remembered()
+    def _placeable(self, pod: Pod) -> Pod:
+        """The pod as it may be placed soon: claims are those of the plan."""
+        return without_claims(pod, self.simulation)
 
     def changed_nodes(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Which of these nodes of the plan are gone; and which say something else than they did to anything
