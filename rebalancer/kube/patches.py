@@ -127,10 +127,13 @@ class ReleasePatches:
             self._patch(pod, {"ownerReferences": [*references, _reference(owner)]}, fresh)
 
     def give_back(self, pod: Pod, mark: Mark, deployment: str, fresh: Callable[[], bool]) -> None:
-        """Takes all of it back; its controller and the owners that others gave it stay. `deployment`: of
-        whom it got a reference."""
+        """Takes all of it back; its controller and the owners that others gave it stay. So do all owners of a
+        pod that has ended, as no controller adopts it: it goes with them. `deployment`: of whom it got a
+        reference."""
         references = [
-            r for r in self._references(pod) if r.get("controller") or not _ours(r, mark, deployment)
+            r
+            for r in self._references(pod)
+            if r.get("controller") or pod.finished or not _ours(r, mark, deployment)
         ]
         change: Json = {"labels": {mark.label: mark.value}, "annotations": {MARK: None}}
         self._patch(pod, {**change, "ownerReferences": references}, fresh)

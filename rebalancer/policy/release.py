@@ -97,9 +97,11 @@ def credible(pod: Pod, mark: Mark, owner: Workload) -> bool:
 
 
 def takes_back(pod: Pod, mark: Mark, owner: Workload) -> bool:
-    """Whether a ReplicaSet selects the pod once that has its label again."""
-    labels = {**pod.template.labels, mark.label: mark.value}
-    return owner.selector is not None and owner.selector.matches(labels)
+    """Whether a ReplicaSet selects the pod once that has its label again, and not without: any other label is
+    none that a release has taken."""
+    left = {k: v for k, v in pod.template.labels.items() if k != mark.label}
+    selects = owner.selector.matches if owner.selector is not None else lambda _: False
+    return selects({**left, mark.label: mark.value}) and not selects(left)
 
 
 class Own(Struct, frozen=True, kw_only=True):
@@ -219,8 +221,7 @@ def step(s: Seen) -> Step:
     if s.alone and s.known and s.held is not Held.NEVER:
         return Step(do=Do.REFER, why="it would outlive its ReplicaSet")
     if s.finished:
-        why = "it has ended while it was released"
-        return Step(do=Do.EVICT if s.known and not s.held else Do.GIVE_BACK, why=why)
+        return _ended(s, "it has ended while it was released")
     if why := _undo(s):
         return _back(s, why)
     if not _enough(s):
@@ -243,6 +244,13 @@ def _not_ours(s: Seen, mark: Mark) -> str:
     if s.wanted is not None and not s.selects:
         return "its ReplicaSet would not select it with its label: see to it by hand"
     return ""
+
+
+def _ended(s: Seen, why: str) -> Step:
+    """No controller adopts it any more: it is removed, once that may be."""
+    if not s.known or s.held is Held.NEVER:
+        return Step(do=Do.GIVE_BACK, why=why)
+    return Step(do=Do.HOLD if s.held else Do.EVICT, why=s.refusal or why if s.held else why)
 
 
 def _not_let_go(s: Seen) -> Step:

@@ -405,21 +405,50 @@ def test_where_something_comes_to_ask_for_the_label_after_the_plan_nothing_is_re
         assert not any(a.verb == "patch" for a in cluster.server.accesses if a.resource == "pods")
 
 
-def test_a_released_pod_that_ends_by_itself_stays_where_its_namespace_is_paused(tmp_path: Path) -> None:
+def test_a_released_pod_that_ends_by_itself_stays_until_its_namespace_is_paused_no_more(
+    tmp_path: Path,
+) -> None:
+    options, memory = (
+        replace(OPTIONS, settle=replace(LIMITS, ready=4.0)),
+        Memory(SystemClock(), HistoryRules()),
+    )
     space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     with Cluster([*objects(*BLOCKED), space], ready_after=1.0) as cluster:
         cluster.settle()
         paused = {"rebalancer.io/pause": "an incident"}
 
         def pause() -> None:
-            cluster.store.modify(
-                "Namespace", "default", None, lambda o: o["metadata"].update(annotations=paused)
-            )
+            said(paused)
             ended(cluster)
 
+        def said(annotations: dict[str, str]) -> None:
+            cluster.store.modify(
+                "Namespace", "default", None, lambda o: o["metadata"].update(annotations=annotations)
+            )
+
         with once_when(lambda: let_go(cluster), pause):
-            cycle(cluster, tmp_path, replace(OPTIONS, settle=replace(LIMITS, ready=4.0)))
+            cycle(cluster, tmp_path, options, memory=memory)
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+        assert len(released(cluster)) == 1
+        said({})
+        cycle(cluster, tmp_path, options, memory=memory)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster), zones(cluster)) == (6, [], [2, 2, 2])
+
+
+def test_a_pod_that_has_ended_keeps_its_owners_as_no_controller_adopts_it(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        cluster.settle()
+        ended(cluster)
+        cluster.store.delete("ConfigMap", PLACE.name, PLACE.namespace)
+        process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (7, [])
+        deleted(cluster)
+        cluster.settle()
+        assert pods(cluster) == []
 
 
 HOLDS: dict[str, tuple[str, str, dict[str, str], str]] = {
@@ -985,10 +1014,12 @@ def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED, pod("other").on("c-0").labels(app="x"))) as cluster:
         cluster.settle()
         before = names(cluster)
-        one, two, *_ = pods(cluster)
+        one, two, three, *_ = pods(cluster)
         uid, owner = one["metadata"]["uid"], one["metadata"]["ownerReferences"][0]["uid"]
         value = one["metadata"]["labels"][HASH]
         mark = Mark(label=HASH, value=value, replica_set=owner, pod=uid, at=1, by="ledger")
+        never_had = replace(mark, label="tier", value="bank", pod=three["metadata"]["uid"])
+        marked(cluster, three["metadata"]["name"], str(never_had))
         other = cluster.store.get("Pod", "other", "default")["metadata"]["uid"]
         marked(cluster, one["metadata"]["name"], str(mark))
         marked(cluster, two["metadata"]["name"], str(mark))
@@ -996,7 +1027,9 @@ def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:
         process(cluster, tmp_path, 1, fresh=True)
         cluster.settle()
         assert names(cluster) == before
-        assert marks(cluster) == [two["metadata"]["name"]], "the copy is none, and is left"
+        left = [two["metadata"]["name"], three["metadata"]["name"]]
+        assert marks(cluster) == left, "the copy is none, and a label that no set asks for was not taken"
+        assert all("tier" not in p["metadata"]["labels"] for p in pods(cluster))
         assert HASH not in cluster.store.get("Pod", "other", "default")["metadata"]["labels"]
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 

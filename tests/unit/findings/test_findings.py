@@ -101,10 +101,10 @@ def own(key: str = "zone", skew: int = 1, **more: Any) -> Any:
 ZONE_OF = {f"{z}-{i}": z for z in "abc" for i in range(2)}
 
 
-def released(of: str) -> Any:
+def released(of: str, label: str = "owner") -> Any:
     """A pod with the mark of one that was released."""
     owner, uid = uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", of)
-    mark = Mark(label="h", value="v", replica_set=owner, pod=uid, at=1, by="a ledger")
+    mark = Mark(label=label, value="set", replica_set=owner, pod=uid, at=1, by="a ledger")
     return pod("x").on("a-0").annotated({MARK: str(mark)})
 
 
@@ -314,13 +314,13 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
     "a mark of its own": (
         "released-pod",
         "warning",
-        [zones(), replica_set("set").placed({"a-0": 1}), released("x").labels(owner="set")],
+        [zones(), replica_set("set").placed({"a-0": 1}), released("x")],
         "by a ledger, and runs beside",
     ),
     "a mark that nothing bears out": (
         "released-pod",
         "warning",
-        [zones(), released("x")],
+        [zones(), replica_set("set").placed({"a-0": 1}), released("x", "h").labels(owner="set")],
         "by a ledger; no ReplicaSet would take it back",
     ),
 }

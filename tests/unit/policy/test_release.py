@@ -110,6 +110,12 @@ CASES: list[tuple[str, Seen, Do]] = [
     ("the same by a mark alone", replace(BOTH, wanted=None, known=False), Do.LEAVE),
     ("its owner is gone", replace(BOTH, wanted=None, replicas=None), Do.LEAVE),
     ("it has ended", replace(STARTING, finished=True), Do.EVICT),
+    (
+        "it has ended, and nothing may be evicted now",
+        replace(STARTING, finished=True, held=Held.LATER),
+        Do.HOLD,
+    ),
+    ("it has ended, and may not go", replace(STARTING, finished=True, held=Held.NEVER), Do.GIVE_BACK),
     ("it has ended, by a mark alone", replace(STARTING, finished=True, known=False), Do.GIVE_BACK),
 ]
 

@@ -73,7 +73,7 @@ def test_a_zone_that_has_no_node_yet() -> None:
 
 
 LOWER = pod("low").on("b-0").priority(-10)
-RELEASED = str(Mark("y", "z", uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", "x"), 1))
+RELEASED = str(Mark("owner", "set", uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", "x"), 1))
 BATCH = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -94,7 +94,7 @@ NOT: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         [web(), node_pool("default", cpu="61", used="60")], {}, "Insufficient cpu"),
     "another move waits": (
         [web(), POOL, replica_set("set").placed({"b-0": 1}),
-         pod("x").on("b-0").labels(owner="set").annotated({MARK: RELEASED})],
+         pod("x").on("b-0").annotated({MARK: RELEASED})],
         {}, "default/x is released, and one such move is made at a time"),
     "cluster-autoscaler runs": (
         [web(), POOL, pod("ca").on("b-0").labels(app="cluster-autoscaler")], {},
