@@ -136,7 +136,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     `there`, `ending`, `finished`, `ready`, `cost`: of the pod. `controller`: its controller's uid, "" for
     none; `label`: the value that it has of the label, None without it. `mark`: None without one that is its
-    own. `known`: the ledger has the release. `ours`: this installation's mark.
+    own. `known`: the ledger has the release, by this owner. `ours`: this installation's mark.
 
     `replicas`: what the Deployment wants now, or the ReplicaSet that has none; None if neither is there.
     `wanted`: what the ReplicaSet of the mark wants, None if that one is gone, or goes. `alone`: that one has
@@ -290,7 +290,7 @@ def _undo(s: Seen) -> str:
     if s.held is Held.LATER and _enough(s):
         return ""
     if not s.known:
-        return "the ledger does not know the release"
+        return "the ledger knows no release of this owner's"
     if s.held is Held.NEVER:
         return s.refusal or "the move is not right any more"
     if s.failed:

@@ -585,7 +585,7 @@ class Releases:
         owner = _there(source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None)
         if owner is not None and (mark is None or owner.metadata.uid != mark.replica_set):
             owner = None
-        top = _there(source.workload("Deployment", namespace, o.deployment) if o.deployment else None)
+        top = _there(_deployment(o, owner, source.workload))
         wants, stopping = top or owner, self._clock.stopping()
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
         ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
@@ -606,7 +606,8 @@ class Releases:
             controller=pod.owner.uid if pod.owner is not None else "",
             label=pod.template.labels.get(mark.label) if mark is not None else None,
             mark=mark,
-            known=entry is not None,
+            # Where it names another owner, somebody has changed the mark, or whose the ReplicaSet is.
+            known=entry is not None and (wants is None or wants.key == entry.owner),
             ours=mark is not None and mark.by == self._parts.by,
             replicas=wants.replicas if wants is not None else None,
             wanted=owner.replicas if owner is not None else None,
@@ -627,7 +628,7 @@ class Releases:
         """The pods that the owner has, live ones, without the released one unless it has been adopted."""
         namespace = o.move.pod.namespace
         owner = self._parts.watched.workload(_MINE, namespace, o.replica_set)
-        top = self._parts.watched.workload("Deployment", namespace, o.deployment) if o.deployment else None
+        top = _deployment(o, owner, self._parts.watched.workload)
         selector = next(
             (str(w.selector) for w in (top, owner) if w is not None and w.selector is not None), ""
         )
@@ -770,6 +771,19 @@ def restore(pods: Iterable[Pod], patches: ReleasePatches, leading: Callable[[], 
 
 def _cost(pod: Pod) -> int:
     return pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST))
+
+
+def _deployment(
+    o: _Open, owner: Workload | None, read: Callable[[str, str, str], Workload | None]
+) -> Workload | None:
+    """The Deployment that owns the ReplicaSet now, no other one of its name; where that set is gone, the one
+    that owned it."""
+    if owner is None:
+        return read("Deployment", o.move.pod.namespace, o.deployment) if o.deployment else None
+    if owner.owner is None or owner.owner.kind != "Deployment":
+        return None
+    top = read("Deployment", owner.namespace, owner.owner.name)
+    return top if top is not None and top.metadata.uid == owner.owner.uid else None
 
 
 def _there(owner: Workload | None) -> Workload | None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -1126,6 +1127,65 @@ def test_a_pod_that_its_deployment_no_longer_owns_goes_back(tmp_path: Path) -> N
             process(cluster, tmp_path, 2, fresh=True)
         cluster.settle()
         assert (len(pods(cluster)), marks(cluster), ready.fewest) == (6, [], 6)
+
+
+def readied(label: str) -> Callable[[Json], float | None]:
+    """Pods with the label become Ready, others never do."""
+    return lambda made: 0.1 if label in made["metadata"]["labels"] else None
+
+
+def test_another_deployment_of_its_name_is_not_its_owner(tmp_path: Path) -> None:
+    """Its pods are Ready when a stop finishes what is Ready; the replacement is not."""
+    clock = SystemClock()
+
+    def namesake() -> None:
+        made = deepcopy(cluster.store.get("Deployment", "web", "default"))
+        cluster.store.delete("Deployment", "web", "default", propagation="Orphan")
+        until(lambda: cluster.store.find("Deployment", "web", "default") is None)
+        made["metadata"], made["status"] = {"name": "web", "namespace": "default"}, {}
+        made["spec"] |= {"replicas": 1, "selector": {"matchLabels": {"fresh": "yes"}}}
+        made["spec"]["template"]["metadata"]["labels"] = {"fresh": "yes"}
+        cluster.store.create(made)
+        fresh = partial(cluster.store.list, "Pod", "default")
+        until(lambda: any(is_ready(p) for p in fresh() if "fresh" in p["metadata"]["labels"]))
+        time.sleep(2 * LIMITS.serving)
+        clock.stop.set()
+
+    with Cluster(objects(*BLOCKED[:-1]), ready_after=readied("fresh")) as cluster:
+        cluster.settle()
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), namesake):
+            cycle(cluster, tmp_path, replace(OPTIONS, settle=replace(LIMITS, ready=20.0)), clock=clock)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster), ready.fewest) == (6, [], 6)
+
+
+def test_a_mark_that_somebody_rewrote_has_nothing_evicted(tmp_path: Path) -> None:
+    """The ledger knows the release; the mark names another set by now, whose pods are Ready."""
+    labels = {"fresh": "yes"}
+    other: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "other", "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "app:1"}]},
+            },
+        },
+    }
+    with Cluster(objects(*BLOCKED[:-1]), ready_after=readied("fresh")) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        (old,) = released(cluster)
+        owner = cluster.store.create(other)["metadata"]["uid"]
+        time.sleep(1.0)
+        uid, now = old["metadata"]["uid"], int(time.time())
+        mark = Mark(label="fresh", value="yes", replica_set=owner, pod=uid, at=now, by="somebody")
+        marked(cluster, old["metadata"]["name"], str(mark))
+        process(cluster, tmp_path, 2, fresh=True)
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
 def test_a_drain_of_the_old_pods_node_does_no_harm(tmp_path: Path) -> None:
