@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.findings.survey import REPLICATED
-from rebalancer.model.node import HOSTNAME, Taint, Toleration
+from rebalancer.model.node import HOSTNAME, Taint, Toleration, deleted_after
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
@@ -179,23 +179,6 @@ class Owned:
         if tolerations not in self._deleted_after:
             self._deleted_after[tolerations] = deleted_after(tolerations, SILENT)
         return self._deleted_after[tolerations]
-
-
-def deleted_after(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> float | None:
-    """Seconds until a pod is deleted from a node with these taints; None = never. Rule:
-    pkg/controller/tainteviction."""
-    least: float | None = None
-    for taint in taints:
-        if taint.effect != "NoExecute":
-            continue
-        # The first that fits a taint counts, and no other: GetMatchingTolerations.
-        first = next((t for t in tolerations if t.tolerates(taint)), None)
-        if first is None:
-            return 0.0
-        if first.toleration_seconds is not None:
-            seconds = max(0.0, float(first.toleration_seconds))
-            least = seconds if least is None else min(seconds, least)
-    return least
 
 
 # What comes of failures.

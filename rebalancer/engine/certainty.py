@@ -187,8 +187,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.unsettled:
         yield (
-            "the pod has a node selector or tolerations that its template does not ask for, nor its "
-            "namespace's annotations or its RuntimeClass now"
+            "the pod has a node selector, tolerations or labels that something selects by, which neither its "
+            "template asks for nor its namespace's annotations or its RuntimeClass now"
         )
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"

@@ -92,6 +92,23 @@ class Toleration(Struct, frozen=True, rename="camel"):
         return self.operator == "Exists"
 
 
+def deleted_after(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> float | None:
+    """Seconds until a pod is deleted from a node with these taints; None = never. Rule:
+    pkg/controller/tainteviction."""
+    least: float | None = None
+    for taint in taints:
+        if taint.effect != "NoExecute":
+            continue
+        # The first that fits a taint counts, and no other: GetMatchingTolerations.
+        first = next((t for t in tolerations if t.tolerates(taint)), None)
+        if first is None:
+            return 0.0
+        if first.toleration_seconds is not None:
+            seconds = max(0.0, float(first.toleration_seconds))
+            least = seconds if least is None else min(seconds, least)
+    return least
+
+
 class ContainerImage(Struct, frozen=True, rename="camel"):
     """An image that is present on a node: all its names, and its size in bytes."""
 

@@ -167,10 +167,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector or tolerations that what adds them does not say now. `os`: the
-    operating system that it says it is for. `runs`: what its containers run, as entries of the API's fields;
-    None where that was not read. `held`: what it takes of its node, where its status says something else than
-    its spec; and then `by_spec`: the template without that, which its replacement has.
+    made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
+    `os`: the operating system that it says it is for. `runs`: what its containers run, as entries of the
+    API's fields; None where that was not read. `held`: what it takes of its node, where its status says
+    something else than its spec; and then `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.

@@ -9,7 +9,7 @@ for the replacement too. Where admission would refuse it, or make another of it,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import msgspec
@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import Taint, Toleration
-from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
+from rebalancer.model.pod import Container, PodAffinityTerm, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, Snapshot
 from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
 from rebalancer.spread.constraint import resolve
@@ -133,6 +134,7 @@ class Replacements:
         self._runtime_classes = runtime_classes or {}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
         self._nodes = snapshot.nodes if snapshot is not None else ()
+        self._templates = [group.template for group in snapshot.live] if snapshot is not None else []
 
     @remembered(by=lambda template, owner: (owner.key, id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -161,8 +163,12 @@ class Replacements:
         """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now.
 
         Where neither says anything, a webhook may add it, or the namespace did until somebody took its
-        annotation away: then it is so if the pod could go elsewhere without, or not where it can go now.
+        annotation away: then it is so if the pod could go elsewhere without, or not where it can go now. A
+        label that something selects by may have been put on the pod at any time.
         """
+        labels = built.labels.keys() - asked.labels.keys() - _OF_SETS
+        if labels and not labels.isdisjoint(self._selected_by(built.namespace)):
+            return True
         namespace = self._namespaces.get(built.namespace)
         added = added_by(namespace.metadata.annotations if namespace is not None else {})
         if added is None:
@@ -184,6 +190,22 @@ class Replacements:
         if runs is not None or added.tolerations is not None:
             return bool(more)
         return any(t.tolerates(taint) for t in more for taint in self._taints)
+
+    def _selected_by(self, namespace: str) -> frozenset[str]:
+        """The keys of labels by which spread constraints of a namespace, or affinity of any, select pods."""
+        return self._selecting.get(namespace, frozenset()) | self._selecting.get("", frozenset())
+
+    @cached_property
+    def _selecting(self) -> Mapping[str, frozenset[str]]:
+        """These keys by namespace; those of affinity under ""."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for t in {id(t): t for t in self._templates}.values():
+            found[t.namespace].update(key for c in t.spread for key in c.match_label_keys)
+            selectors = [(t.namespace, c.label_selector) for c in t.spread]
+            for where, selector in (*selectors, *(("", term.label_selector) for term in _terms(t))):
+                if selector is not None:
+                    found[where].update(r.key for r in canonical(selector).requirements)
+        return {namespace: frozenset(keys) for namespace, keys in found.items()}
 
     @cached_property
     def _everywhere(self) -> set[tuple[str, str]]:
@@ -214,6 +236,19 @@ def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
     return replace(_larger_by(more, built), overhead=overhead)
 
 
+def _terms(template: PodTemplate) -> Iterator[PodAffinityTerm]:
+    """Its terms of inter-pod affinity and anti-affinity."""
+    a = template.affinity
+    for kind in (a.pod_affinity, a.pod_anti_affinity) if a is not None else ():
+        if kind is not None:
+            yield from kind.required
+            yield from (preferred.pod_affinity_term for preferred in kind.preferred)
+
+
+_OF_SETS = frozenset(
+    {"controller-revision-hash", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}
+)
+"""Labels that a StatefulSet's controller puts on its pods."""
 _BY_DEFAULT = frozenset(f"node.kubernetes.io/{k}" for k in ("not-ready", "unreachable", "memory-pressure"))
 """Every pod may be given tolerations of these, and of extended resources that it asks for."""
 NODE_SELECTORS = ("scheduler.alpha.kubernetes.io/node-selector", "openshift.io/node-selector")

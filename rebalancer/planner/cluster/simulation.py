@@ -17,11 +17,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import remembered
 from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import is_failing, is_leaving, is_starting
+from rebalancer.model.node import Node, Taint, Toleration, deleted_after, is_failing, is_leaving, is_starting
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
@@ -129,6 +130,10 @@ class Made(Protocol):
 _SYSTEM = "kubernetes.io/os"
 
 
+def _expelling(node: Node) -> tuple[Taint, ...]:
+    return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
+
+
 class Simulation:
     """A cluster state that moves are tried on and then made on. `on_progress`: see `PlanOptions`."""
 
@@ -172,14 +177,25 @@ class Simulation:
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
 
     def rejecting(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes of another operating system than the pod says it is for. The scheduler does not ask;
-        the kubelet lets such a pod fail. Rule: pkg/kubelet/lifecycle, ``PodOSNotSupported``."""
+        """bool[N]: nodes that do not keep the pod, which the scheduler does not ask: those of another
+        operating system than it says it is for, and those whose taints it tolerates for some time only.
+        Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; `deleted_after`."""
         table = self.state.table
+        rejecting = self._left_again(template.tolerations)
         if not template.os:
-            return table.none
+            return rejecting
         systems = table.domains(_SYSTEM)
         same = systems.names.index(template.os) if template.os in systems.names else -1
-        return np.array(systems.present & (systems.ids != same))
+        return np.array(rejecting | (systems.present & (systems.ids != same)))
+
+    @remembered()
+    def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:
+        """bool[N]: nodes that a pod with these tolerations has to leave after some time."""
+        table = self.state.table
+        if all(t.toleration_seconds is None for t in tolerations):
+            return table.none
+        taints = table.answers(_expelling)
+        return np.array([bool(t) and deleted_after(tolerations, t) is not None for t in taints], np.bool_)
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""

@@ -21,7 +21,10 @@ NOT_PODS = "no pod, or none that a controller makes, is changed or refused by it
 SHOWN = (
     "whether it is on cannot be seen; that it refuses shows in ReplicaFailure, or in pods that are missing"
 )
-AGAIN = "what it did to the pod it is taken to do again; the first eviction of an owner shows otherwise"
+AGAIN = (
+    "what it did to the pod it is taken to do again, but give it labels that something selects by; the first "
+    "eviction of an owner shows otherwise"
+)
 OWNERS = "tests/sandbox/cycle/limits/test_owners.py"
 DOUBTS = "tests/unit/engine/test_certainty.py"
 ENDS = "tests/unit/policy/test_admission.py::test_a_namespace_that_is_being_deleted"

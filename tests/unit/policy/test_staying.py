@@ -152,6 +152,29 @@ def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
         assert "operating system" in found.blocked[0].reason.message
 
 
+@pytest.mark.parametrize(
+    ("seconds", "effect", "moves"),
+    [(60, "NoExecute", 0), (None, "NoExecute", 2), (60, "NoSchedule", 0), (None, "NoSchedule", 2)],
+)
+def test_no_move_could_land_where_the_pod_cannot_stay(seconds: int | None, effect: str, moves: int) -> None:
+    """The scheduler takes a toleration that ends for one, and then the pod is deleted."""
+    bears = {"key": "repair", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    bears = {k: v for k, v in bears.items() if v is not None}
+    if seconds is None:
+        bears.pop("effect")
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] == "Node" and o["metadata"]["name"] == "b-0":
+            o["spec"]["taints"] = [{"key": "repair", "effect": effect}]
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})) if o["kind"] != "Node" else ():
+            spec["tolerations"] = [bears]
+    found = plan(decoded(made))
+    assert len(found.moves) == moves
+    if not moves and effect == "NoExecute":
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert "leave again" in found.blocked[0].reason.message
+
+
 def test_no_move_is_planned_off_a_silent_node_for_a_stateful_set() -> None:
     things = db().spread("zone", 1, affinity_policy="Honor").tolerates("node.kubernetes.io/unreachable")
     made = plan(snapshot(silent("a-0"), nodes(b=1), things.placed({"a-0": 3, "b-0": 1}).unready(0, 1, 2)))

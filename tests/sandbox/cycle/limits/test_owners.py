@@ -111,6 +111,29 @@ def test_what_kueue_manages_is_left_alone(kind: str) -> None:
     assert reasons(run) == {ReasonCode.ADMISSION_QUEUE}
 
 
+def relabelled(key: str, only: bool = True) -> list[Json]:
+    """web in two zones, with a label that its constraint selects by, on its pods `only` or in its template
+    too."""
+    web = deployment("web").spread("zone", 1, selector={key: "replica"}).placed({"a-0": 2})
+    made = objects(nodes(a=1, b=1), web)
+    for o in made:
+        if o["kind"] == "Pod":
+            o["metadata"]["labels"][key] = "replica"
+        elif "template" in o["spec"] and not only:
+            o["spec"]["template"]["metadata"]["labels"][key] = "replica"
+    return made
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_label_that_was_put_on_the_pods_binds_no_replacement(only: bool) -> None:
+    """An operator labels them as it finds them; the scheduler does not see it, and may send them back."""
+    with ApiServer(relabelled("role", only)) as server:
+        back = Hands(server, choose=lambda _, open_: min(open_, default=None))
+        run = Run(server, hands=back, time=later())
+        assert run.zones() == ([2, 0] if only else [1, 1])
+    assert (run.evictions(), reasons(run)) == ((0, {ReasonCode.NOT_CERTAIN}) if only else (1, set()))
+
+
 class Queueing(Hands):
     """Beside them an admission webhook gates new pods, until they are let in."""
 
