@@ -313,8 +313,8 @@ class WatchAge:
 # An API server's watch cache can hang (kubernetes #97294, etcd #15402). Then it accepts watches, brings
 # nothing and ends them in time, which looks as if nothing happened; and so does a replica that lags behind
 # the others. So the node on which the replacement is expected, the pods there and the victim are read by
-# themselves, which is consistent. The watch may be believed if it has brought the newest of them as it is.
-# This costs two small requests, however large the cluster.
+# themselves, which is consistent; and so is the victim's node, which may say no. The watch may be believed if
+# it has brought the newest of them as it is. This costs three small requests, however large the cluster.
 
 """Seconds that the watch may need to bring it, as in `watch_age`: mostly some milliseconds."""
 _INDEXED = (1, 31)
@@ -349,19 +349,20 @@ class SpotCheck:
         """The version of an object that the watch has; "" if it has none."""
         return self._watch.version_of(kind, namespace, name)
 
-    def behind(self, node: HeadMeta, pods: Collection[HeadMeta]) -> bool:
+    def behind(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta]) -> bool:
         """Whether the watch has not brought one of these objects, which were read by themselves."""
-        read = [("Node", node), *(("Pod", p) for p in pods)]
+        read = [*(("Node", n) for n in nodes), *(("Pod", p) for p in pods)]
         seen = (self._watch.has_come_to(k, o.namespace, o.name, o.resource_version) for k, o in read)
         return not all(seen)
 
-    def why_not(self, node: HeadMeta, pods: Collection[HeadMeta]) -> Reason | None:
+    def why_not(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta]) -> Reason | None:
         """Why the watch cannot be believed; None if it has brought them. Waits for it for some seconds."""
-        if self._watch.wait_for(lambda: not self.behind(node, pods), _PATIENCE, self._stopping):
+        if self._watch.wait_for(lambda: not self.behind(nodes, pods), _PATIENCE, self._stopping):
             return None
+        names = " and ".join(dict.fromkeys(n.name for n in nodes))
         return Reason(
             ReasonCode.NOT_CURRENT,
-            f"the watch is behind: it has not brought what the API server has of node {node.name} or of pods",
+            f"the watch is behind: it has not brought what the API server has of node {names} or of pods",
             {},
             "does the watch cache of an API server hang, or a replica of etcd lag?",
         )

@@ -18,7 +18,7 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.store import as_far
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Check, Reason, ReasonCode, changed
+from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, changed, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Object, build_snapshot
 from rebalancer.model.workload import (
     LimitRange,
@@ -276,7 +276,7 @@ class Read(Struct, frozen=True, eq=False):
 
     `named`: why what the template names would keep a new pod out. `sized`: why it would be larger.
     `storage`: which claim or volume of it is not as planned. `node`, `pod_there`: where the replacement
-    is expected, and the pod there that changed last.
+    is expected, and the pod there that changed last. `left`: the node that the pod leaves.
     """
 
     owner: Future[Workload | None]
@@ -288,6 +288,7 @@ class Read(Struct, frozen=True, eq=False):
     quotas: Future[tuple[ResourceQuota, ...]]
     namespace: Future[ObjectMeta | Reason | None]
     node: Future[HeadMeta | None]
+    left: Future[HeadMeta | None]
     pod_there: Future[HeadMeta | None]
     pod: Future[Pod | None]
 
@@ -381,7 +382,7 @@ class Looking:
                 *((o.kind, o.name) for o in (self.planned, self._parent) if o is not None),
             )
         }
-        with ThreadPoolExecutor(max_workers=12, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=13, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
@@ -393,6 +394,7 @@ class Looking:
                 quotas=pool.submit(self._read_limits, "ResourceQuota", self.look.reads.quotas),
                 namespace=pool.submit(self._read_namespace),
                 node=pool.submit(spot_check.node, node),
+                left=pool.submit(spot_check.node, pod.node_name),
                 pod_there=pool.submit(spot_check.pod_on, node),
                 pod=pool.submit(self.look.reads.pod, pod.namespace, pod.name),
             )
@@ -485,15 +487,23 @@ class Looking:
         if node is None:
             say = f"since the plan, {expected}, where {key}'s replacement could land, has been removed"
             return Reason(ReasonCode.NODES_CHANGED, say)
-        pods = _heads(self.read.pod.result(), self.read.pod_there.result())
-        if not self.look.spot_check.behind(node, pods):
+        pods, left = _heads(self.read.pod.result(), self.read.pod_there.result()), self.read.left.result()
+        nodes = [node, left] if left is not None else [node]
+        if not self.look.spot_check.behind(nodes, pods):
             return None
-        reason = self.look.spot_check.why_not(node, pods) or self.look.room.why_not(self.move)
+        reason = self.look.spot_check.why_not(nodes, pods) or self.look.room.why_not(self.move)
+        reason = reason or self._protects_by_now()
         destinations = self.look.room.destinations(self.move)
         if reason is None and not self.move.awaits and expected not in destinations:
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
             return changed(say)
         return reason
+
+    def _protects_by_now(self) -> Reason | None:
+        """What a protection says once the watch has brought more."""
+        self.__dict__.pop("judges", None)
+        no = first_no(PROTECTED, Moment.LAST_LOOK, self)
+        return no[1] if no is not None else None
 
     def _older(self) -> str:
         """What was read in an older version than the watch had before; "" if nothing was."""
@@ -564,6 +574,15 @@ class Looking:
             return unknown
 
 
+PROTECTED = tuple(
+    replace(
+        c,
+        ask=Looking.budgets if c.name == "budgets" else partial(lambda ask, at: at.protects(ask), c.ask),
+        cost="read",
+    )
+    for c in PROTECTIONS
+)
+"""What protects a pod from a plan, asked anew."""
 LOOK = (
     Check(
         "the watch",
@@ -612,18 +631,11 @@ LOOK = (
         lambda at: pod_refuses(at.move.pod, at.read.pod.result()),
         cost="read",
     ),
-    *(
-        replace(
-            c,
-            ask=Looking.budgets if c.name == "budgets" else partial(lambda ask, at: at.protects(ask), c.ask),
-            cost="read",
-        )
-        for c in PROTECTIONS
-    ),
+    *PROTECTED,
     Check(
         "what the watch has missed",
-        "The watch has the node and the pods where the replacement is expected, as the API server has them; "
-        "and of pod, owners and namespace nothing newer than what was read.",
+        "The watch has the pod's node, and node and pods where the replacement is expected, as the API "
+        "server has them; and of pod, owners and namespace nothing newer than what was read.",
         Looking.spot_check,
         cost="read",
     ),

@@ -28,7 +28,7 @@ SHORT = replace(WatchOptions(), close_timeout=1)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_now, "_PATIENCE", 0.3)
+    monkeypatch.setattr(cluster_now, "_PATIENCE", 2.5)
 
 
 @pytest.mark.parametrize("version", ["1.36.2", "1.30.4"])
@@ -55,7 +55,27 @@ def test_a_watch_cache_that_hangs_hides_nothing_about_the_destination(
             cache.stop()
     assert run.evictions() == 0
     assert run.report.end is not End.COMPLETE
-    assert {"the watch is behind" in o.message for o in run.report.outcomes} == {True}
+    assert {"it has not brought" in o.message for o in run.report.outcomes} == {True}
+
+
+def test_a_no_on_the_victims_node_that_the_watch_cache_does_not_show_is_missed() -> None:
+    with ApiServer(objects(*DEAD), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=SHORT).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def said(_: int) -> None:
+                hang(server, "Node")
+                no = {EVICT: "false"}
+                server.store.modify(
+                    "Node", "a-0", None, lambda o: o["metadata"].setdefault("annotations", {}).update(no)
+                )
+
+            run = Run(server, ONE_PLAN, after_plan=said, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0
+    assert {"it has not brought" in o.message for o in run.report.outcomes} == {True}
 
 
 def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction() -> None:

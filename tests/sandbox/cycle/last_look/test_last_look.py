@@ -19,6 +19,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Moment, Reason, ReasonCode, first_no
 from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
+from rebalancer.policy.annotations import EVICT
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates import Away, WatchedLimits
 from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
@@ -114,6 +115,19 @@ def world() -> Iterator[World]:
 
 def test_an_unchanged_world_lets_the_move_pass(world: World) -> None:
     assert world.why_not() is None
+
+
+def test_a_no_that_the_watch_brings_while_it_is_waited_for_counts(world: World) -> None:
+    class Late(SpotCheck):
+        def behind(self, *_: object) -> bool:
+            return True
+
+        def why_not(self, *_: object) -> None:
+            world.patch("Node", world.move.pod.node_name, {"metadata": {"annotations": {EVICT: "false"}}})
+
+    late = Late(world.look.reads, world.cache, lambda: False, server="1.36.2", pods=4)
+    world.look = replace(world.look, spot_check=late)
+    assert world.code() is ReasonCode.ANNOTATION
 
 
 def test_a_pod_that_is_gone_has_changed(world: World) -> None:

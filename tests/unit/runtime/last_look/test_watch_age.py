@@ -117,8 +117,8 @@ def test_a_watch_is_believed_that_has_brought_all_that_was_read(
     brought: list[tuple[str, str, str, str]], believed: bool
 ) -> None:
     check = SpotCheck(Reads(), Watch(*brought), lambda: False, server="1.36.2", pods=9)
-    assert check.behind(NODE, [POD]) is not believed
-    reason = check.why_not(NODE, [POD])
+    assert check.behind([NODE], [POD]) is not believed
+    reason = check.why_not([NODE], [POD])
     assert (reason is None) is believed
     assert reason is None or reason.code is ReasonCode.NOT_CURRENT
 
@@ -141,7 +141,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), Away(), tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
-    rest = dict.fromkeys(("pod", "pod_there", "namespace", "owner", "parent"), nobody)
+    rest = dict.fromkeys(("pod", "left", "pod_there", "namespace", "owner", "parent"), nobody)
     at.__dict__["read"] = SimpleNamespace(node=node, **rest)
     reason = at.spot_check()
     assert (reason.code if reason is not None else None) is code
