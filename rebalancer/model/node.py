@@ -251,6 +251,16 @@ def is_starting(node: Node) -> bool:
     return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
 
 
+_SET_UP = 120.0
+"""Seconds for which a new node without a pod of a DaemonSet that belongs there is about to get it."""
+
+
+def set_up_by(node: Node) -> float:
+    """Until when pods of DaemonSets may still have to be made on the node, in seconds of the epoch."""
+    made = node.metadata.creation_timestamp
+    return made.timestamp() + _SET_UP if made is not None else 0.0
+
+
 class NodeClaimSpec(Struct, frozen=True, rename="camel", eq=False):
     """What is read of what was asked for: durations as Go writes them; "" or Never = none."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from rebalancer.bulk_work import remembered
+from rebalancer.model.node import set_up_by
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
@@ -519,10 +520,11 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     may say something else; infinity if there is none.
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
-    that Karpenter is about to replace.
+    that Karpenter is about to replace, or that are new.
     """
     now = snapshot.now
-    first = min((t for _, *times in snapshot.outgoing for t in times if t > now), default=math.inf)
+    nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
+    first = min((t for t in nodes if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

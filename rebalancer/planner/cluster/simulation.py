@@ -22,7 +22,16 @@ from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import Node, Taint, Toleration, deleted_after, is_failing, is_leaving, is_starting
+from rebalancer.model.node import (
+    Node,
+    Taint,
+    Toleration,
+    deleted_after,
+    is_failing,
+    is_leaving,
+    is_starting,
+    set_up_by,
+)
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
@@ -174,7 +183,33 @@ class Simulation:
         self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
         self.ending: Bools = among(table.size, self._ending_rows)
         """bool[N]: nodes with a pod that somebody else has deleted."""
+        self.starting |= self._short_of_daemons()
+        self.barred |= self.starting
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    def _short_of_daemons(self) -> Bools:
+        """bool[N]: new nodes on which a pod of a DaemonSet is still to be made, which will need its room."""
+        snapshot, table = self.snapshot, self.state.table
+        new = np.array(table.answers(set_up_by)) > snapshot.now
+        short: Bools = table.none.copy()
+        sets = [w for w in snapshot.workloads if w.kind == "DaemonSet"] if new.any() else ()
+        pods = (
+            [p for p in snapshot.pods if p.owner is not None and p.owner.kind == "DaemonSet"] if sets else ()
+        )
+        for w in sets:
+            own = [
+                p for p in pods if p.owner is not None and p.owner.uid == w.metadata.uid and not p.finished
+            ]
+            if w.template is None or w.metadata.deletion_timestamp is not None or not own:
+                continue
+            lacks = new & self.static(w.template)
+            for p in own:
+                if p.node_name in table.index:
+                    lacks[table.index[p.node_name]] = False
+                elif not p.node_name:
+                    lacks &= ~self.static(p.template)
+            short |= lacks
+        return short
 
     def rejecting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that do not keep the pod, which the scheduler does not ask: those of another

@@ -22,7 +22,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
-from rebalancer.model.node import Node, is_leaving
+from rebalancer.model.node import Node, is_leaving, set_up_by
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import WORKLOADS, Snapshot
@@ -322,11 +322,14 @@ class Early(Observer):
         waits, full = list[float](), dict[int, tuple[PodTemplate, frozenset[str]]]()
         moved = {m.owner.key for m in plan.moves}
         waits += [end for m in plan.moves if m.waits and snapshot.now < (end := end_of(m.waits)) < inf]
+        new = [end for n in snapshot.nodes if snapshot.now < (end := set_up_by(n))]
         closed, other = set[tuple[Constraint, str]](), set[str]()
         for b in plan.blocked:
             code, template = b.reason.code, b.pod.template
             if snapshot.now < (end := end_of(b.reason)) < inf:
                 waits.append(end)
+            if code is ReasonCode.NODE_STARTING:
+                waits += new
             if code in _ENDS_WITH_A_POD and id(template) not in full and len(full) < _MOST_TEMPLATES:
                 lowest = [c for c in left if c.constraint.counts(b.pod.namespace, template.labels)]
                 full[id(template)] = template, frozenset(_lowest(snapshot.nodes, lowest))

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.node import is_failing, is_leaving, is_starting
+from rebalancer.model.quantity import rfc3339
 from rebalancer.model.snapshot import candidates
 from rebalancer.planner import plan
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import is_wait
 from rebalancer.runtime.observers.neighbours import neighbours
-from tests.support.build import node, node_claim, node_pool, nodes, snapshot, workload
+from tests.support.build import (
+    NOW,
+    daemon_set,
+    node,
+    node_claim,
+    node_pool,
+    nodes,
+    objects,
+    snapshot,
+    workload,
+)
 
 POOL = ("karpenter.sh/nodepool", "default")
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -93,6 +105,55 @@ def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts
     assert made.excess == 2
     assert not made.moves
     assert {b.reason.code.value for b in made.blocked} == {"node-not-ready"}
+
+
+def joined(*agents: str, age: int = 30, **selector: str) -> list[Any]:
+    """web crowds zone a, beside an agent on each node; b-0 is so old, and has no agent but these."""
+    web = workload("web").requests(cpu="200m").spread("zone", 1).placed({"a-0": 3})
+    agent = daemon_set("agent").requests(cpu="200m").placed({"a-0": 1})
+    found = objects(node("a-0").zone("a"), node("b-0").zone("b"), web, agent)
+    for o in found:
+        if o["kind"] == "DaemonSet" and selector:
+            o["spec"]["template"]["spec"]["nodeSelector"] = selector
+        if o["metadata"]["name"] == "b-0":
+            o["metadata"]["creationTimestamp"] = rfc3339(NOW - age)
+    of_set = next(o for o in found if o["kind"] == "Pod" and o["metadata"]["name"].startswith("agent"))
+    for how in agents:
+        found.append(new := deepcopy(of_set))
+        new["metadata"] |= {"name": "agent-new", "uid": "new"}
+        new["spec"] |= {"nodeName": "b-0"} if how != "waits" else PINNED
+        if how == "waits":
+            del new["spec"]["nodeName"]
+            new["status"] = {"phase": "Pending"}
+        if how == "ends":
+            new["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+    return found
+
+
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["b-0"]}
+REQUIRED = {"nodeSelectorTerms": [{"matchFields": [FIELD]}]}
+PINNED = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED}}}
+
+
+@pytest.mark.parametrize(
+    ("things", "moves"),
+    [
+        (joined(), 0),
+        (joined(age=3600), 1),
+        (joined("runs"), 1),
+        (joined("ends"), 1),
+        (joined("waits"), 1),
+        (joined(pool="other"), 1),
+    ],
+    ids=["to be made", "never made", "there", "made again", "made, and waits", "none belongs there"],
+)
+def test_a_new_node_is_filled_only_once_its_daemons_are_there(things: list[Any], moves: int) -> None:
+    """Their controller may be slow when many nodes join; then they would throw out who is there."""
+    found = plan(snapshot(things))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {b.reason.code.value for b in found.blocked} == {"node-starting"}
+        assert next_change(snapshot(things), PolicyOptions()) == NOW + 90
 
 
 HOUR, DAY = 3600, 86_400

@@ -14,6 +14,7 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.settings.settings import Schedule
 from tests.support.build import deployment, node, nodes, objects, pdb, pod, snapshot, stateful_set, workload
+from tests.unit.planner.cluster.test_coming_and_going import joined
 from tests.unit.runtime.daemon.moments import Daemon
 
 # Nodes.
@@ -83,6 +84,13 @@ def waiting_owners(code: ReasonCode, seconds: int) -> PlanOptions:
 
 
 ALONE = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+
+
+def test_a_new_node_whose_daemons_are_never_made_is_used_in_the_end() -> None:
+    d = Daemon(snapshot(joined(age=30)))
+    d.planned()
+    assert d.due(90) == ""
+    assert d.due(3) == "what had to be waited for is over"
 
 
 def test_the_end_of_a_wait_starts_a_cycle_once() -> None:
