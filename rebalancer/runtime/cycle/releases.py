@@ -138,6 +138,8 @@ class _Open:
         """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
         self.refused, self.refusal = Held.NO, ""
         self.next_at = float("-inf")
+        self.giving: Step | None = None
+        """Why its label was to be given back, whatever came of the request; `back`: it is."""
         self.back: Step | None = None
         self.back_at = 0.0
         self.at_fault = False
@@ -457,6 +459,8 @@ class Releases:
         match next_.do:
             case Do.WAIT:
                 return self._ended(o, Fate.DONE, "somebody else deletes it")
+            case Do.LEAVE if seen.mark is None and o.giving is not None:
+                o.back, o.back_at = o.giving, self._clock.monotonic()  # the answer was lost
             case Do.LEAVE:
                 return self._ended(o, Fate.UNDONE, next_.why)
             case Do.HOLD:
@@ -479,9 +483,10 @@ class Releases:
                     say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
                     self._memory.doubt_release(say)
                 o.unplaced = any(not p.node_name for p in self._own(o, _Glance(self._parts.watched)))
+                o.giving = next_
+                o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
                 self._parts.patches.give_back(pod, seen.mark, o.deployment, fresh)
                 o.back, o.back_at = next_, self._clock.monotonic()
-                o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
         return None
 
     def _refer(self, o: _Open, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:

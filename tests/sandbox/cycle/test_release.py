@@ -923,6 +923,22 @@ def test_a_release_whose_answer_is_lost_is_seen_and_not_sent_again(tmp_path: Pat
         assert patches(cluster) == 4, "a trial and a release for each of two"
 
 
+def test_a_label_that_was_given_back_is_so_though_the_answer_was_lost(tmp_path: Path) -> None:
+    """The move has failed, and is not made again at once."""
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        cluster.faults.add(Cut("after"), verb="patch", resource="pods", skip=2, times=1)
+        with Ready(cluster) as ready:
+            report, _ = cycle(cluster, tmp_path, options)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.FAILED]
+        assert "its label was given back" in report.outcomes[0].message
+        assert patches(cluster) == 3, "a trial, a release, and its end"
+        assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+
+
 def test_rights_that_are_lost_keep_the_label_away_until_they_are_back(tmp_path: Path) -> None:
     memory = Memory(SystemClock(), HistoryRules())
     options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
