@@ -6,7 +6,8 @@ Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admis
 is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
 StatefulSet makes its replacement when the victim is gone and its charge is given back. What the replacement
 requests decides (`replacement`), which may be more than what the victim requests. The API server judges by
-the quota's *status*: a limit whose usage is not known yet admits nothing.
+the quota's *status*: a limit whose usage is not known yet admits nothing. What was lowered in the spec counts
+too, as the status follows within a second.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
             name,
             resource,
             of_limits,
-            amount(resource, str(hard)),
+            min(amount(resource, str(h)) for h in (hard, quota.spec.hard.get(name, hard))),
             None if used is None else amount(resource, str(used)),
         )
 

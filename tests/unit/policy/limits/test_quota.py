@@ -129,6 +129,12 @@ CASES: list[tuple[str, Any, Json, bool]] = [
     # A StatefulSet replaces when the charge was given back.
     ("a full quota, a StatefulSet", db(), quota(*FULL), True),
     ("a quota lowered below its use, a StatefulSet", db(), quota({"pods": "2"}, {"pods": "3"}), False),
+    (
+        "a quota that was lowered just now",
+        web(),
+        merged(quota({"pods": "9"}, {"pods": "3"}), {"spec": {"hard": {"pods": "3"}}}),
+        False,
+    ),
     # What the replacement asks for, where the owner's template says other than the pod.
     (
         "the template asks for more than there is room for",
