@@ -220,7 +220,13 @@ CASES: list[Case] = [
     ("two constraints: anti-affinity to who went first", two_constraints("anti"), None, 0),
     ("where the first lands decides from which zone another is kept out", kept_out_of_a_zone(), None, 0),
     ("where the first lands decides where another finds company", drawn_along(), None, 0),
-    ("one at a time of an ordered StatefulSet, though its pods are counted apart", two_shards(), None, 0),
+    (
+        "one at a time of an ordered StatefulSet, though its pods are counted apart",
+        two_shards(),
+        PlanOptions(certainty="likely"),
+        0,
+    ),
+    ("none at all, as it labels no new pod so", two_shards(), None, 2),
     (
         "a StatefulSet's replacement asks for more than its quota gives back",
         quota_and_edited("StatefulSet", "1", "250m"),
