@@ -18,7 +18,16 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import Taint, Toleration
-from rebalancer.model.pod import Container, PodAffinityTerm, PodTemplate, Requests, add, at_least
+from rebalancer.model.pod import (
+    Affinity,
+    Container,
+    PodAffinity,
+    PodAffinityTerm,
+    PodTemplate,
+    Requests,
+    add,
+    at_least,
+)
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import canonical
@@ -238,11 +247,16 @@ def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
 
 def _terms(template: PodTemplate) -> Iterator[PodAffinityTerm]:
     """Its terms of inter-pod affinity and anti-affinity."""
-    a = template.affinity
-    for kind in (a.pod_affinity, a.pod_anti_affinity) if a is not None else ():
-        if kind is not None:
-            yield from kind.required
-            yield from (preferred.pod_affinity_term for preferred in kind.preferred)
+    if (a := template.affinity) is not None:
+        yield from _terms_of(a.pod_affinity)
+        yield from _terms_of(a.pod_anti_affinity)
+
+
+def _terms_of(kind: PodAffinity | None) -> Iterator[PodAffinityTerm]:
+    """Those that are required, then those that are preferred."""
+    if kind is not None:
+        yield from kind.required
+        yield from (preferred.pod_affinity_term for preferred in kind.preferred)
 
 
 _OF_SETS = frozenset(
@@ -322,27 +336,54 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
 
 
 def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
-    """Why a pod stays from which the owner's template differs in a way that admission cannot have caused.
+    """Why a pod stays from which the owner's template differs so that no replacement can be planned with.
 
-    That is: constraints or affinity that only the pod has, other scheduling gates, or host ports that only
-    the template has. Or other images, which admission may well give, or what its containers run: where no
-    controller above the owner rolls templates out, an eviction would.
+    That is: constraints that only the pod has, other affinity, another scheduler, other scheduling gates, or
+    host ports that only the template has. Or other images, which admission may well give, or what its
+    containers run: where no controller above the owner rolls templates out, an eviction would.
     """
     asked = owner.template
     if asked is None or not (
         asked.scheduling_gates != pod.scheduling_gates
+        or asked.scheduler_name != pod.scheduler_name
         or bool(pod.spread and not asked.spread)
-        or bool(pod.affinity and not asked.affinity)
+        or _differs(pod.affinity, asked.affinity)
         or not set(asked.host_ports) <= set(pod.host_ports)
         or (owner.kind in ONLY_MAKE_PODS and owner.owner is None and _rolls_out(pod, asked))
     ):
         return None
     return Reason(
         ReasonCode.ROLLOUT_IN_PROGRESS,
-        "its owner's template was changed after the pod was made: its replacement would differ",
+        "its owner's template was changed after the pod was made, or a webhook changed the pod: its "
+        "replacement would differ",
         {},
         "let the owner replace its pods",
     )
+
+
+def _differs(pod: Affinity | None, asked: Affinity | None) -> bool:
+    """Whether a pod has affinity that the template has not, or not so. By matchLabelKeys, mismatchLabelKeys
+    too, the API server adds to the selectors of a pod: the template's own ask for less."""
+    if pod is None or pod is asked:
+        return False
+    if asked is None or not _same(pod.node_affinity, asked.node_affinity):
+        return True
+    kinds = ((pod.pod_affinity, asked.pod_affinity), (pod.pod_anti_affinity, asked.pod_anti_affinity))
+    return any(not _merged(mine, theirs) for mine, theirs in kinds)
+
+
+def _merged(pod: PodAffinity | None, asked: PodAffinity | None) -> bool:
+    """Whether the terms of a pod are those of its template, but for further requirements of selectors."""
+    mine, theirs = [*_terms_of(pod)], [*_terms_of(asked)]
+    if len(mine) != len(theirs):
+        return False
+    for term, other in zip(mine, theirs, strict=True):
+        both = [canonical(t.label_selector).requirements for t in (term, other) if t.label_selector]
+        if len(both) == 2 and set(both[1]) <= set(both[0]):
+            term, other = (replace(t, label_selector=None) for t in (term, other))
+        if not _same(term, other):
+            return False
+    return True
 
 
 def _rolls_out(pod: PodTemplate, asked: PodTemplate) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import PodTemplate
-from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.replacement import Replacements, edited
 from tests.support.build import decoded as snapshot_of
 from tests.support.build import deployment, nodes, objects, replica_set
 from tests.support.scheduler.plain import Json
@@ -132,6 +132,65 @@ def test_the_owners_affinity_and_scheduler_win() -> None:
     selector = replacement.affinity.pod_anti_affinity.required[0].label_selector
     assert selector is not None
     assert selector.match_labels == {"app": "api"}
+
+
+@pytest.mark.parametrize(("pod", "owner"), [("stork", ""), ("", "stork"), ("stork", "stork")])
+def test_a_pod_stays_whose_scheduler_is_not_its_templates(pod: str, owner: str) -> None:
+    """A webhook has named it: who places the replacement is not known."""
+    named = ({"spec": {"schedulerName": name}} if name else {} for name in (pod, owner))
+    of_pod, template = named
+    things = patched("Pod", of_pod, nodes(a=1), deployment("web").placed({"a-0": 1}))
+    s = snapshot_of(patched("ReplicaSet", {"spec": {"template": template}}, things))
+    (one,) = s.pods
+    holder = s.owner_of(one.namespace, one.owner)
+    assert holder is not None
+    assert (edited(one.template, holder) is None) is (pod == owner)
+
+
+AMD = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
+ON_AMD = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [AMD]}}}
+SOFT = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": AMD}]}
+
+
+def merged(*extra: Json) -> Json:
+    """Anti-affinity to web, with more requirements in its selector."""
+    found = anti("web")
+    term = found["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    term["labelSelector"]["matchExpressions"] = list(extra)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pod", "owner", "differs"),
+    [
+        ({}, {}, False),
+        ({}, anti("web"), False),
+        (anti("web"), {}, True),
+        (anti("web"), anti("web"), False),
+        (anti("web"), anti("api"), True),
+        (ON_AMD | anti("web"), anti("web"), True),
+        (ON_AMD | anti("web"), {"nodeAffinity": SOFT}, True),
+        (anti("web") | {"nodeAffinity": SOFT}, {"nodeAffinity": SOFT}, True),
+        (merged({**HASH, "values": ["13e"]}), anti("web"), False),
+        (anti("web"), merged({**HASH, "values": ["13e"]}), True),
+    ],
+    ids=[
+        "neither has any", "the template's alone", "the pod's alone", "the same", "another",
+        "a webhook's beside the template's", "a webhook's instead", "a webhook's term",
+        "merged by matchLabelKeys", "a requirement of the template that the pod lacks",
+    ],
+)  # fmt: skip
+def test_a_pod_stays_whose_affinity_is_not_its_templates(pod: Json, owner: Json, differs: bool) -> None:
+    """What a webhook has added is not known to come again, nor what was edited to have been there."""
+    things = patched(
+        "Pod", {"spec": {"affinity": pod}} if pod else {}, nodes(a=1), deployment("web").placed({"a-0": 1})
+    )
+    template = {"spec": {"template": {"spec": {"affinity": owner}}}} if owner else {}
+    s = snapshot_of(patched("ReplicaSet", template, things))
+    (one,) = s.pods
+    holder = s.owner_of(one.namespace, one.owner)
+    assert holder is not None
+    assert (edited(one.template, holder) is not None) is differs
 
 
 def test_tolerations_and_node_selectors_are_joined() -> None:
