@@ -194,10 +194,11 @@ def given_back_at_once(seen: Seen) -> Step:
     return Step(do=Do.GIVE_BACK, why=found.why) if "goes back once" in found.why else found
 
 
-def read_slowly(self: Releases, *args: Any) -> Any:
-    """More time passes over it than may."""
-    found = SEEN(self, *args)
-    self._clock.wait(2.0)
+def read_slowly(self: Releases, o: Any, source: Any) -> Any:
+    """More time passes over it than may, once the pod is released."""
+    found = SEEN(self, o, source)
+    if o.move.pod.uid in self._open:
+        self._clock.wait(2.0)
     return found
 
 

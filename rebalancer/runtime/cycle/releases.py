@@ -239,9 +239,9 @@ class Releases:
             # Before the look, which would be too old after so many requests.
             look.label_users = self._parts.label_users()
             self._users_at = self._clock.monotonic() + _USERS
-            if (why := permission()) is not None:
+            why, live = self._looked(move, look, reference, permission)
+            if why is not None:
                 return Eviction(result=Result.HELD, message=why.message, reason=why)
-            live = self._parts.reads.pod(pod.namespace, pod.name)
             owner = self._parts.reads.workload(reference.kind, pod.namespace, reference.name)
             if live is None or owner is None or live.uid != pod.uid or owner.metadata.uid != reference.uid:
                 return _not_as_planned(move, "pod or ReplicaSet are not the planned ones any more")
@@ -280,6 +280,20 @@ class Releases:
         if unsure:
             say = f"{pod.key}: whether it is released is seen next: {unsure}"
         return Eviction(result=Result.RELEASED, message=say, posts=1, status=0 if unsure else 200)
+
+    def _looked(
+        self, move: Move, look: FreshLook, reference: OwnerReference, permission: Permission
+    ) -> tuple[Reason | None, Pod | None]:
+        """The last look, then all that is read before its end: where that takes too long, a release could not
+        be ended."""
+        if (why := permission()) is not None:
+            return why, None
+        top = move.owner.name if move.owner.kind == "Deployment" else ""
+        _, live = self._seen(_Open(move, look, reference.name, top, None), self._parts.reads)
+        if permission.fresh():
+            return None, live
+        say = f"{move.pod.key} is not released: what is read before it ends takes longer than {FRESH:g} s"
+        return Reason(ReasonCode.NOT_CURRENT, say, {}, "look at the latency of the API server"), live
 
     def began(self, outcome: Outcome) -> None:
         """The outcome of a release, so far."""

@@ -923,6 +923,18 @@ def test_a_release_whose_answer_is_lost_is_seen_and_not_sent_again(tmp_path: Pat
         assert patches(cluster) == 4, "a trial and a release for each of two"
 
 
+def test_where_its_end_would_take_too_long_nothing_is_released(tmp_path: Path) -> None:
+    """The last look reads all at once, and is in time; what follows reads one thing after the other."""
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        for verb in ("get", "list", "patch", "create"):
+            cluster.faults.add(Delay(0.3), verb=verb)
+        report, _ = cycle(cluster, tmp_path, replace(OPTIONS, limits=CycleLimits(max_replans=0)))
+        assert marks(cluster) == []
+        assert patches(cluster) == 0
+        assert any("takes longer than 1 s" in o.message for o in report.outcomes)
+
+
 def test_a_label_that_was_given_back_is_so_though_the_answer_was_lost(tmp_path: Path) -> None:
     """The move has failed, and is not made again at once."""
     options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
