@@ -9,7 +9,7 @@ for the replacement too. Where admission would refuse it, or make another of it,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import Taint, Toleration
+from rebalancer.model.node import Node, Taint, Toleration
 from rebalancer.model.pod import (
     Affinity,
     Container,
@@ -129,11 +129,16 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
 
 class Replacements:
     """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers and
-    PriorityClasses count; None: none. `runtime_classes`: by name, as far as they were read."""
+    PriorityClasses count; None: none. `runtime_classes`: by name, as far as they were read. `nodes`: those of
+    now, where the snapshot's are older."""
 
     def __init__(
-        self, snapshot: Snapshot | None = None, runtime_classes: Mapping[str, RuntimeClass] | None = None
+        self,
+        snapshot: Snapshot | None = None,
+        runtime_classes: Mapping[str, RuntimeClass] | None = None,
+        nodes: Sequence[Node] | None = None,
     ) -> None:
+        self._snapshot = snapshot
         self._autoscalers = VerticalAutoscalers(snapshot) if snapshot is not None else None
         classes = snapshot.priority_classes if snapshot is not None else {}
         self._priority_classes = classes
@@ -142,8 +147,7 @@ class Replacements:
         )
         self._runtime_classes = runtime_classes or {}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
-        self._nodes = snapshot.nodes if snapshot is not None else ()
-        self._templates = [group.template for group in snapshot.live] if snapshot is not None else []
+        self._nodes = nodes or (snapshot.nodes if snapshot is not None else ())
 
     @remembered(by=lambda template, owner: (owner.key, id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -208,7 +212,8 @@ class Replacements:
     def _selecting(self) -> Mapping[str, frozenset[str]]:
         """These keys by namespace; those of affinity under ""."""
         found: dict[str, set[str]] = defaultdict(set)
-        for t in {id(t): t for t in self._templates}.values():
+        live = self._snapshot.live if self._snapshot is not None else ()
+        for t in {id(group.template): group.template for group in live}.values():
             found[t.namespace].update(key for c in t.spread for key in c.match_label_keys)
             selectors = [(t.namespace, c.label_selector) for c in t.spread]
             for where, selector in (*selectors, *(("", term.label_selector) for term in _terms(t))):

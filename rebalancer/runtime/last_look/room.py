@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from functools import cached_property
 
 import numpy as np
-from msgspec.structs import replace
 
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
@@ -325,8 +324,8 @@ class Room:
         its pod has and nothing that is known adds."""
         if not move.certain or move.replacement.unsettled:
             return None
-        snapshot = replace(self._cluster.simulation.snapshot, nodes=tuple(self._cluster.nodes))
-        if not Replacements(snapshot, classes).of(move.pod.template, owner).unsettled:
+        now = Replacements(self._cluster.simulation.snapshot, classes, self._cluster.nodes)
+        if not now.of(move.pod.template, owner).unsettled:
             return None
         return changed(
             f"since the plan, nodes differ in a selector or toleration that {move.pod.key} has and its "
