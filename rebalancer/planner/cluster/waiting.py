@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,6 +109,8 @@ class Waiting:
         self._open: dict[int, Bools] = {}
         self._roomy: dict[int, bool] = {}
         """By template, as the simulation stood at `_mark`: nodes that take it; whether one has room."""
+        self._kinds: dict[bytes, int] = {}
+        self._met: dict[tuple[int, int], tuple[bool, bool]] = {}
 
     @property
     def templates(self) -> Collection[PodTemplate]:
@@ -141,10 +145,11 @@ class Waiting:
         node = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
         freed = dict(simulation.state.holds(victim.template))
+        fits = self._fits(node, freed)
         concerned = [
             t
             for i, t in self._templates.items()
-            if i in self._placeable or self._concerned(t, victim.template, node, freed)
+            if i in self._placeable or i in fits or self._concerned(t, victim.template)
         ]
         if not concerned:
             return None
@@ -153,7 +158,7 @@ class Waiting:
             self._open.clear()
             self._roomy.clear()
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
-        able = [t for t in concerned if self._has_room(t, node, freed)]
+        able = [t for t in concerned if id(t) in fits or self._has_room(t)]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
         with simulation.without(victim) as leaving:
@@ -165,9 +170,7 @@ class Waiting:
                 found: list[tuple[PodTemplate, Bools]] = []
                 for t in able:
                     nodes = before[id(t)]
-                    if self._touched(t, victim.template) or (
-                        gone and not nodes[node] and self._fits(t, node, {})
-                    ):
+                    if self._touched(t, victim.template) or (gone and not nodes[node] and id(t) in fits):
                         nodes = simulation.framework(t).feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
@@ -197,17 +200,30 @@ class Waiting:
 
     def _touched(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
         """Whether the victim's end can matter to where the pod may go beyond the room that it frees."""
-        return bool(
-            self._simulation.state.nominated
-            or waiting.claims
-            or waiting.resource_claims
-            or not set(self._groups.carried(waiting)).isdisjoint(self._groups.counted(victim))
-            or self._conflict(waiting, victim)
-        )
+        return bool(self._simulation.state.nominated) or self._meet(waiting, victim)[0]
 
-    @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _conflict(self, waiting: PodTemplate, other: PodTemplate) -> bool:
-        return can_conflict(waiting, other)
+        return self._meet(waiting, other)[1]
+
+    def _meet(self, waiting: PodTemplate, other: PodTemplate) -> tuple[bool, bool]:
+        """Whether where the other is can matter to the pod beyond room; whether they can conflict."""
+        kinds = self._kind(waiting), self._kind(other)
+        found = self._met.get(kinds)
+        if found is None:
+            conflict = can_conflict(waiting, other)
+            counted = self._groups.counted(other)
+            bound = not set(self._groups.carried(waiting)).isdisjoint(counted)
+            matters = bool(waiting.claims or waiting.resource_claims) or bound or conflict
+            found = self._met[kinds] = matters, conflict
+        return found
+
+    @remembered()
+    def _kind(self, template: PodTemplate) -> int:
+        """Equal for templates that differ in nothing but what they ask for."""
+        t = template
+        ties = (t.namespace, t.labels, t.spread, t.affinity, t.volumes, t.host_ports, t.resource_claims)
+        whose = (t.node_selector, t.tolerations, t.scheduler_name, t.controller)
+        return self._kinds.setdefault(msgspec.msgpack.encode((ties, whose)), len(self._kinds))
 
     def _room_for_all(
         self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate
@@ -216,6 +232,8 @@ class Waiting:
         state = self._simulation.state
         load: dict[str, Ints] = {}
         for t, open_ in waiting:
+            if not open_.any():
+                continue
             if self._conflict(t, replacement):
                 nodes = nodes & ~open_
             for resource, amount in state.holds(t):
@@ -237,10 +255,8 @@ class Waiting:
                 return True
         return False
 
-    def _concerned(
-        self, waiting: PodTemplate, victim: PodTemplate, node: int, freed: Mapping[str, int]
-    ) -> bool:
-        """Whether the victim's end could make a node feasible: by a count, by affinity, or by its room."""
+    def _concerned(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
+        """Whether the victim's end could make a node feasible by a count or by affinity."""
         if set(self._groups.carried(waiting)).intersection(self._groups.counted(victim)):
             return True
         a = waiting.affinity
@@ -250,14 +266,10 @@ class Waiting:
             or waiting.claims
         ):
             return True
-        if (a := victim.affinity) is not None and a.pod_anti_affinity:
-            return True
-        return self._fits(waiting, node, freed)
+        return (a := victim.affinity) is not None and a.pod_anti_affinity is not None
 
-    def _has_room(self, waiting: PodTemplate, node: int, freed: Mapping[str, int]) -> bool:
-        """Whether some node has room for the pod, if only with what is freed on this one."""
-        if self._fits(waiting, node, freed):
-            return True
+    def _has_room(self, waiting: PodTemplate) -> bool:
+        """Whether some node has room for the pod."""
         found = self._roomy.get(id(waiting))
         if found is None:
             every = np.arange(self._simulation.state.table.size)
@@ -265,13 +277,36 @@ class Waiting:
             self._roomy[id(waiting)] = found
         return found
 
-    def _fits(self, waiting: PodTemplate, node: int, freed: Mapping[str, int]) -> bool:
-        """Whether the node has room for the pod, with what is freed there."""
+    def _fits(self, node: int, freed: Mapping[str, int]) -> set[int]:
+        """Identities of the templates for which the node has room, with what is freed there."""
         state = self._simulation.state
-        return bool(self._simulation.static(waiting)[node]) and all(
-            amount <= state.allocatable(r)[node] - state.requested[r][node] + freed.get(r, 0)
-            for r, amount in state.asks(waiting)
-        )
+        masks, mask_of, asked = self._asked
+        fits = np.array([m[node] for m in masks], np.bool_)[mask_of]
+        for resource, amounts in asked.items():
+            free = state.allocatable(resource)[node] - state.requested[resource][node]
+            fits &= amounts <= free + freed.get(resource, 0)
+        ids = list(self._templates)
+        return {ids[i] for i in np.flatnonzero(fits)}
+
+    @cached_property
+    def _asked(self) -> tuple[list[Bools], Ints, dict[str, Ints]]:
+        """Where the pods could go if the cluster were empty: masks of nodes, each once, and which of them is
+        a template's; by resource, what each template asks for, below everything where it does not ask."""
+        masks: list[Bools] = []
+        places: dict[int, int] = {}
+        mask_of = np.zeros(len(self._templates), np.int64)
+        asked: dict[str, Ints] = {}
+        for i, t in enumerate(self._templates.values()):
+            mask = self._simulation.static(t)
+            if id(mask) not in places:
+                places[id(mask)] = len(masks)
+                masks.append(mask)
+            mask_of[i] = places[id(mask)]
+            for resource, amount in self._simulation.state.asks(t):
+                if resource not in asked:
+                    asked[resource] = np.full(len(self._templates), np.iinfo(np.int64).min)
+                asked[resource][i] = amount
+        return masks, mask_of, asked
 
     def _leaves_room(self, waiting: PodTemplate, node: int, replacement: PodTemplate) -> bool:
         state = self._simulation.state
