@@ -192,15 +192,16 @@ class Simulation:
         snapshot, table = self.snapshot, self.state.table
         new = np.array(table.answers(set_up_by)) > snapshot.now
         short: Bools = table.none.copy()
-        sets = [w for w in snapshot.workloads if w.kind == "DaemonSet"] if new.any() else ()
-        pods = (
-            [p for p in snapshot.pods if p.owner is not None and p.owner.kind == "DaemonSet"] if sets else ()
-        )
-        for w in sets:
-            own = [
-                p for p in pods if p.owner is not None and p.owner.uid == w.metadata.uid and not p.finished
-            ]
-            if w.template is None or w.metadata.deletion_timestamp is not None or not own:
+        if not new.any():
+            return short
+        sets = {w.metadata.uid: w for w in snapshot.workloads if w.kind == "DaemonSet"}
+        pods: dict[str, list[Pod]] = {}
+        for p in snapshot.pods if sets else ():
+            if p.owner is not None and p.owner.uid in sets and not p.finished:
+                pods.setdefault(p.owner.uid, []).append(p)
+        for uid, own in pods.items():
+            w = sets[uid]
+            if w.template is None or w.metadata.deletion_timestamp is not None:
                 continue
             lacks = new & self.static(w.template)
             for p in own:
