@@ -139,7 +139,7 @@ def test_requests_and_bytes_of_an_eviction_do_not_grow_with_its_owner(slow: int)
     # A watch that a slow machine hears of too late is opened anew, by a list.
     assert (many.requests - few.requests).total() <= 1, (few.requests, many.requests)
     assert (few.requests - many.requests).total() <= 1, (few.requests, many.requests)
-    # Quotas and LimitRanges are read too: a hung watch must not hide what refuses the replacement.
-    assert few.requests.total() / EVICTIONS <= 14, few.requests
+    # Quotas, LimitRanges and the pod's own node are read too: a hung watch must not hide what refuses.
+    assert few.requests.total() / EVICTIONS <= 15, few.requests
     # Numbers have more digits.
     assert abs(many.size - few.size) <= 0.05 * few.size
