@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from rebalancer.runtime.cycle import gates, releases
+
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
@@ -23,3 +25,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         capture_output=True,
     )
     return str(folder / "crt"), str(folder / "key")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what follows a release: a look may be as old as a busy machine makes it. That a request is
+    not sent after a second is for `test_look_before_each_request.py`, and for those that set it back."""
+    monkeypatch.setattr(gates, "FRESH", 30.0)
+    monkeypatch.setattr(releases, "FRESH", 30.0)
+
+
+@pytest.fixture
+def within_a_second(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    """As it is, after all."""
+    monkeypatch.setattr(gates, "FRESH", 1.0)
+    monkeypatch.setattr(releases, "FRESH", 1.0)

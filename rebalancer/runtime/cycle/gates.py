@@ -101,7 +101,7 @@ def _unseen(message: str, remedy: str) -> Reason:
 
 # May a request that can evict a pod be sent now?
 
-_LOOKS = 4
+LOOKS = 4
 """Looks in a row. The first of a cycle waits for the watch, and a network may stutter."""
 
 
@@ -181,7 +181,7 @@ class Permission:
     def __call__(self) -> Reason | None:
         """Why it must not be sent; None if it may. Raises KubeError."""
         moment, self._moment = self._moment, Moment.RESEND
-        for _ in range(_LOOKS):
+        for _ in range(LOOKS):
             began = self._began = self._clock.monotonic()
             reason = self._ask(moment)
             seconds = self._clock.monotonic() - began
@@ -189,7 +189,7 @@ class Permission:
                 return reason
         return Reason(
             ReasonCode.NOT_CURRENT,
-            f"the last look at {self._move.pod.key} took {seconds:.1f} s, {_LOOKS} times in a row: what "
+            f"the last look at {self._move.pod.key} took {seconds:.1f} s, {LOOKS} times in a row: what "
             "it saw first was old by then",
             {},
             "look at the latency of the API server",

@@ -56,7 +56,7 @@ from rebalancer.policy.release import (
     takes_back,
 )
 from rebalancer.runtime.cycle.clock import Clock, Pace
-from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
+from rebalancer.runtime.cycle.gates import FRESH, LOOKS, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import UNCOUNTED, Replacements
 
@@ -286,12 +286,13 @@ class Releases:
     ) -> tuple[Reason | None, Pod | None]:
         """The last look, then all that is read before its end: where that takes too long, a release could not
         be ended."""
-        if (why := permission()) is not None:
-            return why, None
         top = move.owner.name if move.owner.kind == "Deployment" else ""
-        _, live = self._seen(_Open(move, look, reference.name, top, None), self._parts.reads)
-        if permission.fresh():
-            return None, live
+        for _ in range(LOOKS):
+            if (why := permission()) is not None:
+                return why, None
+            _, live = self._seen(_Open(move, look, reference.name, top, None), self._parts.reads)
+            if permission.fresh():
+                return None, live
         say = f"{move.pod.key} is not released: what is read before it ends takes longer than {FRESH:g} s"
         return Reason(ReasonCode.NOT_CURRENT, say, {}, "look at the latency of the API server"), live
 

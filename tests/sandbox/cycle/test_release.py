@@ -53,6 +53,8 @@ from tests.support.scheduler.plain import ZONE, Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
 FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
 NOTHING_NEW = PlanOptions(
@@ -745,6 +747,7 @@ def sends_to(chosen: list[Json]) -> Json:
     }
 
 
+@pytest.mark.usefixtures("within_a_second")
 def test_the_old_pod_stays_until_its_service_sends_to_the_new_one(tmp_path: Path) -> None:
     told = []
 
@@ -923,6 +926,7 @@ def test_a_release_whose_answer_is_lost_is_seen_and_not_sent_again(tmp_path: Pat
         assert patches(cluster) == 4, "a trial and a release for each of two"
 
 
+@pytest.mark.usefixtures("within_a_second")
 def test_where_its_end_would_take_too_long_nothing_is_released(tmp_path: Path) -> None:
     """The last look reads all at once, and is in time; what follows reads one thing after the other."""
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
