@@ -450,11 +450,11 @@ def test_where_another_scheduler_decides_what_waits_to_be_judged_is_unclear() ->
             )
             watch.look()
             cluster.store.create(workload("ReplicaSet", 1, "first", cpu="700m"))
-            until(lambda: _waits(watch))
+            until(lambda: _placed(cache) == 1 and _waits(watch))
             now[0] += 6.0
             until(lambda: _looked(watch, found, 1))
             cluster.store.create(workload("ReplicaSet", 1, "second", cpu="700m"))
-            until(lambda: _waits(watch))
+            until(lambda: _placed(cache) == 2 and _waits(watch))
             name[0], now[0] = "two", now[0] + 6.0
             until(lambda: _looked(watch, found, 2))
         assert [(f.result, f.scheduler, bool(f.shown)) for f in found] == [
@@ -484,6 +484,11 @@ def test_nodes_that_come_are_taken_in_and_heartbeats_are_not_news() -> None:
             cluster.store.create(workload("ReplicaSet", 1, "more", cpu="2"))
             until(lambda: _looked(watch, found, 2))
         assert [(c.result, c.node) for c in found] == [(Result.AGREES, "a-0"), (Result.AGREES, "b-0")]
+
+
+def _placed(cache: WatchCache) -> int:
+    """How many pods are known to be on a node: the decision is as old as the clock says then."""
+    return sum(bool(p.node_name) for p in cache.pods().values())
 
 
 def _waits(watch: AgreementWatch) -> bool:
