@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,9 +12,13 @@ from typing import NoReturn
 from rebalancer.cli.console import ExitCode, program_name
 from rebalancer.errors import UserError
 
+_NEW_OBJECTS = 100_000
+"""After so many the garbage collector looks for circles. Modules are made of many more, all of which stay."""
+
 
 def main() -> None:
     """Runs the command line and exits."""
+    gc.set_threshold(_NEW_OBJECTS)
     interrupt = _Interrupt()
     try:
         try:

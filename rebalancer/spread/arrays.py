@@ -192,8 +192,9 @@ class Layout:
     def __init__(self, ids: Ids, names: tuple[str, ...], ranks: Ints, eligible: Bools) -> None:
         """`ids` and `names`: the label value of every node. `ranks`: int64[len(names)], the values' natural
         order."""
-        present = np.unique(ids[eligible])
-        present = present[present >= 0]
+        there = np.zeros(len(names) + 1, dtype=np.bool_)
+        there[ids[eligible]] = True  # -1, of no value, is the last place
+        present = np.flatnonzero(there[:-1])
         present = present[np.argsort(ranks[present])]
         self.names = tuple(names[i] for i in present.tolist())
         self.size = len(self.names)

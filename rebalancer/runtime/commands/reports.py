@@ -7,10 +7,8 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -33,7 +31,6 @@ from rebalancer.policy.owners import Owners
 from rebalancer.report.building import build_report
 from rebalancer.report.document import Report, build_drill, in_namespaces, of_workloads
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
-from rebalancer.report.simulated import MonthReport, build_month
 from rebalancer.report.text import full_key
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.explain import parse_selector, pods_of
@@ -43,6 +40,7 @@ from rebalancer.runtime.observers.neighbours import neighbours
 from rebalancer.settings import Settings, plan_options
 
 if TYPE_CHECKING:
+    from rebalancer.report.simulated import MonthReport
     from rebalancer.runtime.commands.remembered import Remembered
 
 _BEGINS = 200
@@ -247,6 +245,9 @@ def fleet_report(
     entry = partial(_entry, report_of)
     if jobs == 1:
         return build_fleet([entry(named) for named in sources], generated_at=generated_at)
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return build_fleet(list(pool.map(entry, sources)), generated_at=generated_at)
 
@@ -299,6 +300,8 @@ def month(
     tell: Callable[[str], None] = lambda _: None,
 ) -> MonthReport:
     """Plays it four times with the same events. `tell` is called with progress in words."""
+    from rebalancer.report.simulated import build_month
+
     check_readable(snapshot)
     lived: list[Lived] = []
     for variant in Variant:
