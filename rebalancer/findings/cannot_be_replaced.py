@@ -295,8 +295,8 @@ class BackAgain:
         ]
         measures += ((c.term.topology_key, c) for c in state.terms.selecting(new, "required anti", 0))
         for key, measure in measures:
-            domains = state.table.domains(key)
-            there, ids = domains.sum(state.tally.once(measure), state.table.every), domains.ids[rows]
+            layout = state.table.layout(key, state.table.every)
+            there, ids = state.tally.by_domain_once(measure, layout), layout.rows[rows]
             inside = ids >= 0
             found[inside] |= there[ids[inside]] > measure.weigh(kept.template)
         return found

@@ -8,6 +8,7 @@ k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -106,8 +107,9 @@ class Selector(Struct, frozen=True, order=True):
         return Selector.of(*self.requirements, *requirements)
 
 
+@lru_cache(16_384)
 def canonical(selector: LabelSelector) -> Selector:
-    """What a LabelSelector as written means."""
+    """What a LabelSelector as written means; remembered, as each is asked about again and again."""
     return Selector.of(
         *(Requirement(k, "In", (v,)) for k, v in selector.match_labels.items()),
         *(Requirement(e.key, e.operator, e.values) for e in selector.match_expressions),

@@ -181,14 +181,15 @@ def alike(pods: Iterable[Pod]) -> tuple[Alike, ...]:
     return tuple(found.values())
 
 
-_ON = attrgetter("node_name")
+ON = attrgetter("node_name")
+"""The node of a pod; "" while it waits for one."""
 
 
 def among(groups: Iterable[Alike], nodes: Iterable[str]) -> Iterator[Alike]:
     """The groups, with the pods on these nodes only; those without any are left out."""
     known = nodes if isinstance(nodes, dict) else frozenset(nodes)
     for group in groups:
-        if all(map(known.__contains__, map(_ON, group.pods))):
+        if all(map(known.__contains__, map(ON, group.pods))):
             yield group
         elif there := [p for p in group.pods if p.node_name in known]:
             yield Alike(group.template, group.owner, there)

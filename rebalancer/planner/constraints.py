@@ -18,7 +18,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.version import ServerVersion
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Alike, Snapshot, alike, among
+from rebalancer.model.snapshot import ON, Alike, Snapshot, alike, among
 from rebalancer.planner.cluster.components import Component, components
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
@@ -69,7 +69,8 @@ class View:
         options.on_progress()
         on_node = self.simulation.state.table.index
         self.live: list[Alike] = list(among(snapshot.live, on_node))
-        self.pending: list[Pod] = [p for group in snapshot.live for p in group.pods if p.waits]
+        unplaced = (g for g in snapshot.live if not all(map(ON, g.pods)))
+        self.pending: list[Pod] = [p for group in unplaced for p in group.pods if p.waits]
 
 
 _MANY = 100

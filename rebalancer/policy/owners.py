@@ -125,8 +125,8 @@ class Owners:
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
         self._siblings: dict[tuple[str, str], list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
-            if w.owner is not None:
-                self._siblings[w.namespace, w.owner.uid or w.owner.name].append(w)
+            if (ref := w.owner) is not None:
+                self._siblings[w.namespace, ref.uid or ref.name].append(w)
             parent = self.parent(w)
             if parent is not None:
                 self._of_deployment[parent.key].append(w)

@@ -8,7 +8,8 @@ up to date for exactly the nodes that changed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple, Self
 
@@ -86,6 +87,10 @@ class Placed(NamedTuple):
     terminating: bool
 
 
+_placed: Callable[[tuple[PodTemplate, int, bool]], Placed] = partial(tuple.__new__, Placed)
+"""A `Placed`, made without a step in Python."""
+
+
 class PodsOnNodes:
     """What the nodes hold. Keys are the caller's (a pod's uid, say).
 
@@ -146,7 +151,8 @@ class PodsOnNodes:
         """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
         if not self.pods.keys().isdisjoint(rows):
             raise KeyError("one of the pods is placed already")
-        self.pods.update(zip(rows, map(Placed, repeat(template), rows.values(), repeat(False)), strict=False))
+        every = zip(repeat(template), rows.values(), repeat(False), strict=False)
+        self.pods.update(zip(rows, map(_placed, every), strict=True))
         self.lowest_priority = min(self.lowest_priority, template.priority)
         if template.affinity is not None:
             self.terms.learn(template)

@@ -262,16 +262,23 @@ class Simulation:
         if found is None:
             key = self._static_key(template)
             if key is None:
-                mask = self._bare_feasible(template)
+                mask = self.shared.of(self._bare_feasible(template))
             else:
-                # Thousands of pods differ in nothing but what they ask for.
+                # Thousands of pods differ in nothing but what they ask for, which most nodes have.
                 if key not in self._alike:
-                    self._alike[key] = self._bare_feasible(msgspec.structs.replace(template, requests={}))
-                mask = self._alike[key]
-                for resource, amount in self.state.asks(template):
-                    mask = mask & (self.state.allocatable(resource) >= amount)
-            found = self._static[id(template)] = (template, self.shared.of(mask))
+                    bare = self._bare_feasible(msgspec.structs.replace(template, requests={}))
+                    self._alike[key] = self.shared.of(bare)
+                mask, asked = self._alike[key], self.state.asks(template)
+                if much := [(r, amount) for r, amount in asked if amount > self._least(r)]:
+                    enough = (self.state.allocatable(r) >= amount for r, amount in much)
+                    mask = self.shared.of(np.logical_and.reduce([mask, *enough]))
+            found = self._static[id(template)] = (template, mask)
         return found[1]
+
+    @remembered(by=str)
+    def _least(self, resource: str) -> int:
+        """What pods may request of a resource on every node."""
+        return int(self.state.allocatable(resource).min(initial=MOST))
 
     def _bare_feasible(self, template: PodTemplate) -> Bools:
         if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):

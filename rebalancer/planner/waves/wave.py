@@ -163,17 +163,22 @@ class Load:
         free = {r: state.allocatable(r) - state.requested[r] for r in total}
         components = Counter(id(m.component) for m, _, _ in landings)
         predicted: Counter[tuple[int, str]] = Counter()
+        everywhere = np.stack([nodes for _, nodes, _ in landings])
+        fulls: dict[tuple[str, ...], Bools] = {}
         for move, nodes, open_ in landings:
-            asked = [r for r, _ in state.asks(move.replacement)]
-            full = np.logical_or.reduce([total[r] > free[r] for r in asked if r in total])
+            asked = tuple(r for r, _ in state.asks(move.replacement))
+            if asked not in fulls:
+                fulls[asked] = np.logical_or.reduce([total[r] > free[r] for r in asked if r in total])
+            full = fulls[asked]
             if components[id(move.component)] > 1:
                 if (full & nodes).any():
                     return False
             elif not (open_ & ~full).any():
-                others = sum(bool((n & open_).any()) for m, n, _ in landings if m is not move)
+                others = np.count_nonzero((everywhere & open_).any(axis=1)) - bool((nodes & open_).any())
                 if others >= np.count_nonzero(open_):
                     return False
-            predicted.update({(move.landed, r): a for r, a in state.holds(move.replacement)})
+            for r, amount in state.holds(move.replacement):
+                predicted[move.landed, r] += amount
             if any(predicted[move.landed, r] > free[r][move.landed] for r in asked):
                 return False
         return True
