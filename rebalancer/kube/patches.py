@@ -18,7 +18,16 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.kube.connection import Connection, Wait
-from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.errors import (
+    PROXY,
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    Target,
+    quoted,
+)
 from rebalancer.kube.lists import Head, pages
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.resources import RESOURCES, Resource
@@ -152,10 +161,11 @@ class ReleasePatches:
         query: dict[str, str | int] = {"fieldManager": RELEASE_MANAGER, "timeout": f"{_SERVER_DEADLINE}s"}
         if dry:
             query["dryRun"] = "All"
-        self._connection.request(
+        target = Target("patch", _PODS, pod.namespace, pod.name)
+        answer = self._connection.request(
             "PATCH",
             _PODS.path(pod.namespace, pod.name),
-            Target("patch", _PODS, pod.namespace, pod.name),
+            target,
             query=query,
             body={"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, **metadata}},
             read_timeout=_READ_TIMEOUT,
@@ -163,6 +173,9 @@ class ReleasePatches:
             once=True,
             fresh=fresh,
         )
+        if pod.uid.encode() not in answer.body:
+            text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"
+            raise ResponseError(text, PROXY, target=target, code=answer.code)
 
 
 def _ours(reference: Json, mark: Mark, deployment: str) -> bool:

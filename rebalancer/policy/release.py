@@ -55,7 +55,7 @@ class Mark(Struct, frozen=True, rename="camel"):
     replica_set: str
     pod: str
     at: Annotated[int, Meta(ge=0, lt=253_370_764_800)]
-    by: Annotated[str, Meta(max_length=300)] = ""
+    by: Annotated[str, Meta(max_length=63 + 1 + 253)] = ""
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -55,6 +55,7 @@ from rebalancer.policy.release import (
     step,
     takes_back,
 )
+from rebalancer.policy.replace_first import adopter
 from rebalancer.runtime.cycle.clock import Clock, Pace
 from rebalancer.runtime.cycle.gates import FRESH, LOOKS, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
@@ -72,7 +73,7 @@ _AGAIN = 2.0
 _USERS = 10.0
 """Seconds between two readings of what asks for labels and is not watched, while a pod is released."""
 _TRIES = 5
-"""Requests that may fail, the API server being unwell, before the next cycle goes on."""
+"""Requests that may fail, whatever the answer says, before the next cycle goes on: one may be a proxy's."""
 STOP_GRACE = 20.0
 """Seconds in which a stop finishes what is Ready and undoes the rest."""
 FINISHING = 60.0
@@ -136,7 +137,7 @@ class _Open:
         self.enough_since: float | None = None
         self.both_since: float | None = None
         """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
-        self.refused, self.refusal = Held.NO, ""
+        self.refused, self.refusal, self.denied = Held.NO, "", False
         self.next_at = float("-inf")
         self.giving: Step | None = None
         """Why its label was to be given back, whatever came of the request; `back`: it is."""
@@ -445,8 +446,7 @@ class Releases:
         except KubeError as e:
             o.next_at, o.failed = now + _AGAIN, o.failed + 1
             log.warning("%s is released, and what comes next failed: %s", o.move.pod.key, e.message)
-            refused = isinstance(e, StatusError) and e.code < 500
-            return self._leave(o, e.message) if refused or o.failed >= _TRIES else None
+            return self._leave(o, e.message) if o.failed >= _TRIES else None
 
     def _minded(self, o: _Open, pod: Pod, mark: Mark | None, watch: Reads) -> bool:
         """Whether somebody minds by now: a Service, say, that has come to ask for the label sends nothing to
@@ -538,13 +538,13 @@ class Releases:
             return self._ended(o, Fate.DONE, "its replacement is there", eviction)
         reason = eviction.reason
         o.next_at = self._clock.monotonic() + _AGAIN
+        no = eviction.result in _NO or (reason is not None and reason.code not in PASSING)
+        again, o.denied = no and o.denied, no  # once, something in between may have said it
         if permission.held is not None:
             self.closed = permission.held
         elif reason is not None and reason.code in _LATER:
             o.refused = Held.LATER
-        elif (
-            eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._in_vain(o)
-        ):
+        elif again or self._in_vain(o):
             o.refused = Held.NEVER
         o.refusal = eviction.message
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
@@ -645,7 +645,8 @@ class Releases:
         ), pod
 
     def _own(self, o: _Open, source: Reads) -> list[Pod]:
-        """The pods that the owner has, live ones, without the released one unless it has been adopted."""
+        """The pods that the owner has or is about to adopt, live ones, without the released one unless that
+        was given back."""
         namespace = o.move.pod.namespace
         owner = self._parts.watched.workload(_MINE, namespace, o.replica_set)
         top = _deployment(o, owner, self._parts.watched.workload)
@@ -654,13 +655,16 @@ class Releases:
         )
         found = []
         for pod in source.pods(namespace, selector) if selector else ():
-            if pod.terminating or pod.finished or pod.owner is None or pod.owner.kind != _MINE:
+            if pod.terminating or pod.finished or (pod.uid == o.move.pod.uid and o.back is None):
                 continue
-            if pod.uid == o.move.pod.uid and o.back is None:
-                continue
-            if pod.owner.name != o.replica_set and not self._of(pod, top):
-                continue
-            found.append(pod)
+            if pod.owner is None:
+                # Its ReplicaSet counts it as soon as it looks: another one that was just given back, say.
+                own = owner is not None and adopter([owner], namespace, pod.template.labels) is not None
+            else:
+                named = pod.owner.name == o.replica_set or self._of(pod, top)
+                own = named and pod.owner.kind == _MINE
+            if own:
+                found.append(pod)
         return found
 
     def _of(self, pod: Pod, top: Workload | None) -> bool:
@@ -678,7 +682,7 @@ class Releases:
             made = entry is not None and (pod.created or 0.0) >= int(entry.at)
         return Own(
             uid=pod.uid,
-            mine=pod.owner is not None and mark is not None and pod.owner.uid == mark.replica_set,
+            mine=pod.owner is None or (mark is not None and pod.owner.uid == mark.replica_set),
             ready=pod.ready,
             available=available,
             made=made,

@@ -1438,3 +1438,84 @@ def test_a_workload_that_asks_for_the_method_itself_gets_its_pod_back_without_th
         cluster.settle()
         assert len(pods(cluster)) == 6
         assert marks(cluster) == []
+
+
+# -- one answer that is not what the API server says
+
+
+ONE_BAD_ANSWER = {
+    "too many requests": Reply(429),
+    "credentials": Reply(401),
+    "not found": Reply(404),
+    "a page of somebody else's": Reply(200, b"<html>log in</html>"),
+}
+
+
+@pytest.mark.parametrize("answer", ONE_BAD_ANSWER.values(), ids=ONE_BAD_ANSWER.keys())
+def test_an_undo_that_is_answered_badly_once_is_tried_again(answer: Reply, tmp_path: Path) -> None:
+    """What ends with this cycle, as a CronJob does, would leave the pod released."""
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        cluster.faults.add(answer, verb="patch", resource="pods", skip=2, times=1)
+        process(cluster, tmp_path, 1)
+        cluster.settle()
+        assert (names(cluster), marks(cluster)) == (before, [])
+
+
+def no_namespace(name: str) -> Json:
+    body = ApiError(404, "NotFound", f'namespaces "{name}" not found').status()
+    return body | {"details": {"name": name, "kind": "namespaces"}}
+
+
+@pytest.mark.parametrize("what", ["eviction", "namespace"])
+def test_one_no_that_is_not_said_again_undoes_nothing(what: str, tmp_path: Path) -> None:
+    """An answer of something in between, which knows nothing of the pod."""
+    memory = Memory(SystemClock(), HistoryRules())
+    one = replace(FIRST, policy=replace(FIRST.policy, max_total=Limit(1)))
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
+        cluster.settle()
+
+        def act() -> None:
+            if what == "eviction":
+                cluster.faults.add(Reply(400), subresource="eviction", times=1)
+            else:
+                cluster.faults.add(
+                    Reply(404, no_namespace("default")), verb="get", resource="namespaces", times=1
+                )
+
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), act):
+            report, _ = cycle(cluster, tmp_path, replace(OPTIONS, planning=one), memory=memory)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.DONE]
+        assert (len(pods(cluster)), ready.fewest, marks(cluster)) == (6, 6, [])
+        assert memory.no_release() is None
+
+
+def test_two_that_are_given_back_before_either_is_adopted_take_no_ready_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Amid a rollout to five, the old set wants four, and one of its four is not Ready: either of the two
+    would take that one, both together a Ready pod."""
+    monkeypatch.setattr("rebalancer.runtime.cycle.releases._ADOPTED", 1.0)
+    with Cluster(objects(*BLOCKED), ready_after=0.1, without=("ReplicaSet", "Deployment")) as cluster:
+        cluster.settle()
+        old = next(s for s in cluster.store.list("ReplicaSet"))["metadata"]
+        for given in pods(cluster)[:2]:
+            meta = given["metadata"]
+            mark = Mark(label=HASH, value=meta["labels"][HASH], replica_set=old["uid"], pod=meta["uid"], at=1)
+            marked(cluster, meta["name"], str(mark), label=False)
+            cluster.store.modify(
+                "Pod", meta["name"], "default", lambda p: p["metadata"].update(ownerReferences=[])
+            )
+        sick = pods(cluster)[2]["metadata"]["name"]
+        cluster.store.modify("Pod", sick, "default", unready, subresource="status")
+        edited(cluster, lambda s: s["spec"].update(replicas=4), "ReplicaSet", old["name"])
+        edited(cluster, lambda d: d["spec"].update(replicas=5))
+        process(cluster, tmp_path, 1, fresh=True)
+        back = [p for p in pods(cluster) if HASH in p["metadata"]["labels"]]
+        assert len(back) == 4 + 1, "the second waits until the first is adopted"
+
+
+def unready(p: Json) -> None:
+    p["status"]["conditions"] = [{"type": "Ready", "status": "False"}]

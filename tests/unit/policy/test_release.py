@@ -139,6 +139,8 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
 def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:
     assert mark_of({MARK: str(OURS)}, "old") == OURS
     assert mark_of({MARK: str(OURS)}, "copy") is None
+    longest = replace(OURS, by="n" * 63 + "/" + "l" * 253)
+    assert mark_of({MARK: str(longest)}, "old") == longest, "any name that a ledger can have"
     forged = (replace(OURS, label=""), replace(OURS, value="x; reboot"), replace(OURS, at=10**18))
     for text in ("", "{}", "[]", '{"label": 3}', *map(str, forged)):
         assert mark_of({MARK: text}, "old") is None
