@@ -26,7 +26,6 @@ from rebalancer.kube.errors import (
     NotFoundError,
     ResponseError,
     Target,
-    quoted,
 )
 from rebalancer.kube.lists import Head, pages
 from rebalancer.kube.reading import Objects
@@ -153,29 +152,41 @@ class ReleasePatches:
 
     def _references(self, pod: Pod) -> list[Json]:
         """All owners of the pod, of which a judged pod has the controller only."""
-        where, target = _PODS.path(pod.namespace, pod.name), Target("get", _PODS, pod.namespace, pod.name)
-        answer = self._connection.request("GET", where, target, read_timeout=_READ_TIMEOUT)
-        return list(msgspec.json.decode(answer.body)["metadata"].get("ownerReferences") or ())
+        return list(self._asked("GET", pod).owner_references or ())
 
     def _patch(self, pod: Pod, metadata: Json, fresh: Callable[[], bool], *, dry: bool = False) -> None:
         query: dict[str, str | int] = {"fieldManager": RELEASE_MANAGER, "timeout": f"{_SERVER_DEADLINE}s"}
         if dry:
             query["dryRun"] = "All"
-        target = Target("patch", _PODS, pod.namespace, pod.name)
-        answer = self._connection.request(
+        self._asked(
             "PATCH",
-            _PODS.path(pod.namespace, pod.name),
-            target,
+            pod,
             query=query,
             body={"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, **metadata}},
-            read_timeout=_READ_TIMEOUT,
             content_type="application/merge-patch+json",
             once=True,
             fresh=fresh,
         )
-        if pod.uid.encode() not in answer.body:
-            text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"
-            raise ResponseError(text, PROXY, target=target, code=answer.code)
+
+    def _asked(self, method: Literal["GET", "PATCH"], pod: Pod, **more: Any) -> _Head:
+        """What the answer says of the pod; one about anything else is none."""
+        target = Target(method.lower(), _PODS, pod.namespace, pod.name)
+        where = _PODS.path(pod.namespace, pod.name)
+        answer = self._connection.request(method, where, target, read_timeout=_READ_TIMEOUT, **more)
+        found = self._connection.decoded(answer.body, _Answer, target).metadata
+        if found.uid != pod.uid:
+            say = f"{target}: the answer is about another pod"
+            raise ResponseError(say, PROXY, target=target, code=answer.code)
+        return found
+
+
+class _Head(Struct, frozen=True, rename="camel"):
+    uid: str
+    owner_references: list[Json] | None = None
+
+
+class _Answer(Struct, frozen=True):
+    metadata: _Head
 
 
 def _ours(reference: Json, mark: Mark, deployment: str) -> bool:

@@ -19,6 +19,7 @@ from rebalancer.cli.lines import Lines
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
@@ -1451,13 +1452,23 @@ ONE_BAD_ANSWER = {
 }
 
 
+@pytest.mark.parametrize("verb", ["get", "patch"])
 @pytest.mark.parametrize("answer", ONE_BAD_ANSWER.values(), ids=ONE_BAD_ANSWER.keys())
-def test_an_undo_that_is_answered_badly_once_is_tried_again(answer: Reply, tmp_path: Path) -> None:
+def test_an_undo_that_is_answered_badly_once_is_tried_again(
+    answer: Reply, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What ends with this cycle, as a CronJob does, would leave the pod released."""
+    give_back = ReleasePatches.give_back
+
+    def badly(self: ReleasePatches, *args: Any) -> None:
+        cluster.faults.add(answer, verb=verb, resource="pods", times=1)
+        monkeypatch.undo()
+        give_back(self, *args)
+
     with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
         cluster.settle()
         before = names(cluster)
-        cluster.faults.add(answer, verb="patch", resource="pods", skip=2, times=1)
+        monkeypatch.setattr(ReleasePatches, "give_back", badly)
         process(cluster, tmp_path, 1)
         cluster.settle()
         assert (names(cluster), marks(cluster)) == (before, [])
