@@ -210,11 +210,11 @@ class Back(Struct, frozen=True, eq=False):
 
 
 class BackAgain:
-    """The question, over one state of the cluster."""
+    """The question, over a simulation's present state."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._state = state = simulation.state
         self._nodes: ByIdentity[Bools] = ByIdentity()
         self._over: dict[str, bool] = {}
         self._nominated = {placed.row for placed in state.nominated.values()}
@@ -325,12 +325,8 @@ class BackAgain:
         return admitted, lower
 
     def _group(self, constraint: Constraint, template: PodTemplate) -> tuple[Group, Ints]:
-        eligible = self._state.eligible(template, constraint)
-        key = constraint, id(eligible)
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = eligible, Group(-1, constraint, eligible, self._state)
-        return found[1], found[1].counts_once(self._state)
+        group = self._simulation.group(constraint, self._state.eligible(template, constraint))
+        return group, group.counts_once(self._state)
 
 
 # Pods whose replacement would find no node at all, the pod itself gone.
@@ -345,7 +341,7 @@ class Stuck:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self._back = BackAgain(simulation.state)
+        self._back = BackAgain(simulation)
 
     def pods(self, kept: Kept) -> list[Pod]:
         """The pods that could not be replaced now, by node."""

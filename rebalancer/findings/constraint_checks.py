@@ -17,6 +17,7 @@ from rebalancer.findings.survey import (
     Written,
     entry,
     finding,
+    told_apart,
     yaml_of,
 )
 from rebalancer.model.node import HOSTNAME
@@ -93,7 +94,7 @@ def _no_revision(subject: Subject, c: Written) -> Finding:
         f"the constraint over {c.written.topology_key} counts the pods of all revisions: during a rollout "
         "the new ones are placed around the old ones, and when these go, skew stays (two of three pods in "
         "one domain, say)",
-        entry(subject, c.index, matchLabelKeys=[*c.written.match_label_keys, HASH]),
+        told_apart(subject.pod_spec, c.index, c.written, HASH),
         f"{c.field}.matchLabelKeys",
     )
 

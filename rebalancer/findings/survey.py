@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -250,7 +251,6 @@ class Survey:
         self.in_scope = frozenset(n for n in namespaces if evictable.outside(n) is None)
         self.subjects = [s for s in self.every if s.namespace in self.in_scope]
         self.labels = ByLabels(self.every)
-        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
         self._written: ByIdentity[tuple[Written, ...]] = ByIdentity()
         self._usable: ByIdentity[Bools] = ByIdentity()
         self._reachable: ByIdentity[Bools] = ByIdentity()
@@ -287,12 +287,7 @@ class Survey:
 
     def group(self, template: PodTemplate, constraint: Constraint) -> Group:
         """The constraint over its eligible nodes."""
-        eligible = self.state.eligible(template, constraint)
-        key = (constraint, id(eligible))
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = eligible, Group(-1, constraint, eligible, self.state)
-        return found[1]
+        return self.simulation.group(constraint, self.state.eligible(template, constraint))
 
     def usable(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that the pod's affinity admits and whose taints it tolerates."""
@@ -429,18 +424,25 @@ def yaml_of(value: Yaml | list[Yaml]) -> str:
 
 def entry(subject: Subject, index: int, **changes: Any) -> str:
     """One constraint of the workload with changed fields, by the API's names; None leaves one out."""
-    return _at(subject, index, {**as_written(subject.template.spread[index]), **changes})
+    return _at(subject.pod_spec, index, {**as_written(subject.template.spread[index]), **changes})
+
+
+@lru_cache(16_384)
+def told_apart(pod_spec: str, index: int, c: TopologySpreadConstraint, label: str) -> str:
+    """`entry` of a constraint with one more label whose values are counted apart. Remembered: a cluster has
+    thousands of constraints without, cycle after cycle."""
+    return _at(pod_spec, index, {**as_written(c), "matchLabelKeys": [*c.match_label_keys, label]})
 
 
 def changed_entry(subject: Subject, change: Change) -> str:
     """`entry` of a change."""
     assert isinstance(change.after, TopologySpreadConstraint)
-    return _at(subject, change.index, as_written(change.after))
+    return _at(subject.pod_spec, change.index, as_written(change.after))
 
 
-def _at(subject: Subject, index: int, made: Yaml) -> str:
+def _at(pod_spec: str, index: int, made: Yaml) -> str:
     made = {k: v for k, v in made.items() if v is not None}
-    return f"# {subject.pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([made])
+    return f"# {pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([made])
 
 
 def added(subject: Subject, constraint: Yaml) -> str:

@@ -87,6 +87,8 @@ _PREFIX = "rebalancer.io/"
 _OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BEFORE})
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
 METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
+_EVERY_WORDS = (*EVICTION_WORDS, SCALE_IN_WORDS, METHOD_WORDS)
+_READ = frozenset(words.key for words in _EVERY_WORDS)
 
 _WITHOUT_DATA = 'kubectl patch {} --type=merge -p \'{{"data":null,"binaryData":null}}\''
 
@@ -132,7 +134,7 @@ def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[b
 
 def unclear(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> Iterator[tuple[Words, str]]:
     """Annotations whose value is no word that is known, with the value."""
-    for words, value in _written(annotations, foreign, (*EVICTION_WORDS, SCALE_IN_WORDS, METHOD_WORDS)):
+    for words, value in _written(annotations, foreign, _EVERY_WORDS):
         if not words.clear(value):
             yield words, value
 
@@ -140,7 +142,7 @@ def unclear(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> Iterato
 def _written(
     annotations: Mapping[str, str], foreign: tuple[str, ...], which: tuple[Words, ...]
 ) -> Iterator[tuple[Words, str]]:
-    for words in which:
+    for words in which if not _READ.isdisjoint(annotations) else ():
         if (not words.tool or words.tool in foreign) and (value := annotations.get(words.key)) is not None:
             yield words, value
 

@@ -401,7 +401,7 @@ def _images(template: PodTemplate) -> set[tuple[str, str]]:
 
 
 def _larger(mine: Requests, theirs: Requests) -> Requests:
-    return {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
+    return mine if mine == theirs else {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
 
 
 def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:

@@ -35,10 +35,11 @@ from rebalancer.model.node import (
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
-from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
+from rebalancer.spread.constraint import Constraint
 
 # Pods that go in a simulated state: they hold their room, and may then let go of it.
 
@@ -247,6 +248,11 @@ class Simulation:
         pods = self.snapshot.pods
         every = (p for p in pods if not p.finished and (p.terminating or p.node_name not in here))
         return tuple({id(p.template): p.template for p in every}.values())
+
+    @remembered(by=lambda constraint, eligible: (constraint, id(eligible)))
+    def group(self, constraint: Constraint, eligible: Bools) -> Group:
+        """A constraint over its eligible nodes, by itself: it has no number among others."""
+        return Group(-1, constraint, eligible, self.state)
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""

@@ -73,7 +73,7 @@ def test_pods_that_surely_can_go_back_can_on_each_of_their_nodes() -> None:
     for seed in range(60):
         snapshot = decoded(random_cluster(Random(seed), "full"))
         view = view_of(snapshot, PlanOptions())
-        back = BackAgain(view.simulation.state)
+        back = BackAgain(view.simulation)
         for kept in kept_pods(snapshot, view.evictable, view.simulation.state.table):
             if back.all(kept):
                 surely += 1
