@@ -182,6 +182,8 @@ class Releases:
         self._asked = self._users_at = float("-inf")
         self._there: list[str] = []
         self._blind: Reason | None = None
+        self._sliced = True
+        """Whether EndpointSlices are served, as of the last answer."""
         self.closed: Reason | None = None
         """Why nothing may be evicted, as of the last look."""
 
@@ -562,11 +564,14 @@ class Releases:
             own = [p for p in every if selects.matches(p.template.labels)]
             try:
                 there = self._parts.reads.serving(old.namespace, name)
-            except NotFoundError:
-                return None  # a server without EndpointSlices
+            except NotFoundError as e:
+                # A server without EndpointSlices says so again; a proxy that knows no way to it does not.
+                first, self._sliced = self._sliced, False
+                return Reason(ReasonCode.REPLACEMENT_NOT_READY, e.message) if first else None
             except ForbiddenError as e:
                 say = f"whether Service {name} sends to the pods that stay cannot be seen: {e.message}"
                 return Reason(ReasonCode.NOT_REPLACED_FIRST, say, {}, e.remedy)
+            self._sliced = True
             if lacks := [p.name for p in own if p.ready and p.uid not in there]:
                 o.enough_since = self._clock.monotonic()
                 say = f"Service {name} does not send to {', '.join(lacks[:3])} yet"

@@ -1530,3 +1530,21 @@ def test_two_that_are_given_back_before_either_is_adopted_take_no_ready_pod(
 
 def unready(p: Json) -> None:
     p["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+
+@pytest.mark.parametrize("times", [1, None], ids=["once", "not served"])
+def test_one_answer_that_there_are_no_endpoint_slices_is_not_believed(
+    times: int | None, tmp_path: Path
+) -> None:
+    one = replace(FIRST, policy=replace(FIRST.policy, max_total=Limit(1)))
+    with served(SLICES), Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        cluster.store.create(service())
+        cluster.store.create(sends_to(pods(cluster)))
+        missing = Reply(404, b"404 page not found")
+        cluster.faults.add(missing, resource="endpointslices", times=times)
+        options = replace(OPTIONS, planning=one, settle=replace(LIMITS, ready=2.0))
+        report, _ = cycle(cluster, tmp_path, options)
+        cluster.settle()
+        assert report.evicted == (0 if times else 1), "its Service sends nothing to the new pod"
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
