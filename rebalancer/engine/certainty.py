@@ -28,7 +28,6 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import consequence
 
@@ -232,11 +231,10 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     if extended and _DEVICES in snapshot.refused:
         yield f"{_DEVICES}es cannot be read: {consequence(_DEVICES)}"
     untolerated = {r for r in extended if not any(t.key in ("", r) for t in template.tolerations)}
-    tainted = frozenset[str]().union(*state.table.answers(_tainted)) if untolerated else ()
     for r in extended:
         if r in classes:
             yield f"{r} may be served by claims of device class {classes[r]}, which are not modelled"
-        if r in untolerated and r in tainted:
+        if r in untolerated and r in state.table.taint_keys:
             yield f"nodes are tainted {r}, and ExtendedResourceToleration may have new pods tolerate that"
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
@@ -257,7 +255,3 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
     if not template.spread and hard_defaults and (kinds := hidden(*SELECTING_KINDS)):
         yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
-
-
-def _tainted(node: Node) -> frozenset[str]:
-    return frozenset(t.key for t in node.spec.taints)

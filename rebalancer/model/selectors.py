@@ -77,7 +77,10 @@ class Selector(Struct, frozen=True, order=True):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a label set satisfies every requirement."""
-        return all(r.matches(labels) for r in self.requirements)
+        for r in self.requirements:  # noqa: SIM110  a loop takes half the time, and this is asked most of all
+            if not r.matches(labels):
+                return False
+        return True
 
     def __str__(self) -> str:
         """The selector in kubectl's -l syntax; "" when it is empty."""

@@ -179,8 +179,8 @@ class NodeTable:
         other = NodeTable.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
         other._nodes = tuple(nodes)
-        other.__dict__.pop("_repelling", None)
-        other.__dict__.pop("_deterring", None)
+        for known in ("_repelling", "_deterring", "taint_keys"):
+            other.__dict__.pop(known, None)
         other._untolerated = ByIdentity()
         return other
 
@@ -254,6 +254,11 @@ class NodeTable:
     @cached_property
     def _repelling(self) -> _Taints:
         return _Taints(self.answers(_repelling))
+
+    @cached_property
+    def taint_keys(self) -> frozenset[str]:
+        """The keys of all taints."""
+        return frozenset().union(*self.answers(_taint_keys))
 
     @cached_property
     def _deterring(self) -> _Taints:
@@ -361,6 +366,10 @@ def _whole(node: Node) -> Node:
 
 def _unschedulable(node: Node) -> bool:
     return node.spec.unschedulable
+
+
+def _taint_keys(node: Node) -> frozenset[str]:
+    return frozenset(t.key for t in node.spec.taints)
 
 
 def _repelling(node: Node) -> tuple[Taint, ...]:

@@ -175,7 +175,7 @@ def can_conflict(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = Fa
     if not beyond_node:
         if one.attaches and other.attaches:
             return True
-        ports = {(p.port, p.protocol) for p in one.host_ports}
+        ports = {(p.port, p.protocol) for p in one.host_ports} if other.host_ports else ()
         if any((p.port, p.protocol) in ports for p in other.host_ports):
             return True
     return _selects(one, other, beyond_node) or _selects(other, one, beyond_node)
