@@ -5,30 +5,36 @@ an earlier moment; anything can happen between a look and the request that it le
 killed is one that sends nothing more, which every state allows, as nothing is remembered. All states are
 gone through, up to the names of pods.
 
-python -m tests.loops.released [--most 3] [--who HPA,drain,rollout] [--looks 2 --marks 2] [--no-history]
+python -m tests.loops.released [--most 3] [--who HPA,drain,rollout] [--looks 2 --marks 2] [--no-costs] ...
 
 The promise: no request of ours lowers the Ready pods below the replicas now. What others take between our
 look and what it leads to is counted apart (`floors`).
 
 States that mean the same are taken together: they differ by the names of pods and processes, by what no rule
 asks for, or by how strictly they are judged. `test_states_that_are_taken_together_mean_the_same` goes through
-each one by one, and finds the same.
+each one by one, and finds the same. Worlds without costs have all that the others have, and perhaps more
+(`test_without_costs_nothing_is_missing`), so what is right in them is right; they are ten to a hundred times
+smaller.
 
-Gone through to the end, in states: three replicas, which are four pods: 34,636; with a second process
-514,064 (9,210,323 steps, three minutes of CPU), with an HPA 451,020, with drains 79,602, with a ledger that
-is lost 64,142. Two replicas with a rollout, which are four pods: 95,948; with an HPA 40,720 (three pods),
-and drains too 57,736; drains and a lost ledger 21,312. One replica, which is three pods, with two processes
-and all others at once: 68,545.
-Not tried to the end: four pods with all the others at once.
+Gone through to the end, in states. Without costs, a second process and all others at once: three replicas,
+which are four pods, without a rollout 99,216 (2,226,244 steps, 25 s of CPU); two replicas, which with a
+rollout are four pods, 253,888 (5,440,557 steps, 70 s); one replica, which is three pods, 7,864.
+With costs, three replicas: 34,636; with a second process 514,064 (three minutes), with an HPA 451,020, with
+drains 79,602, with a ledger that is lost 64,142. Two replicas with a rollout: 95,948; with an HPA 40,720
+(three pods), and drains too 57,736; drains and a lost ledger 21,312. One replica, with two processes and all
+others at once: 68,545.
+Not tried to the end: four pods with costs and all the others at once.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
+from operator import ge
 from typing import NamedTuple
 
 from rebalancer.policy.release import Do, Held, Mark, Own, Seen, step
@@ -52,14 +58,28 @@ class Pod(NamedTuple):
     made: bool = False
 
 
-class Known(NamedTuple):
-    """A pod as it is and as the controllers have seen it (None: not there), and what is on its way to it:
-    `evict`, `back`, or a cost, each with the number of the process. A patch that finds the pod changed is
-    refused."""
+Request = tuple[str | int, int]
+"""`evict`, `back`, or a cost, with the number of the process."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Known:
+    """A pod as it is and as the controllers have seen it (None: not there), and what is on its way to it. A
+    patch that finds the pod changed is refused. Equal ones are one object, so `number` names them."""
 
     now: Pod | None
     seen: Pod | None
-    sent: tuple[tuple[str | int, int], ...] = ()
+    sent: tuple[Request, ...]
+    number: int
+
+
+_ONE: dict[tuple[Pod | None, Pod | None, tuple[Request, ...]], Known] = {}
+
+
+def known_as(now: Pod | None, seen: Pod | None, sent: tuple[Request, ...] = ()) -> Known:
+    """The one object for it."""
+    key = now, seen, sent
+    return _ONE.get(key) or _ONE.setdefault(key, Known(*key, len(_ONE)))
 
 
 class World(NamedTuple):
@@ -69,6 +89,10 @@ class World(NamedTuple):
     pods released at a time; `history`: an empty ReplicaSet stays; `refused`: admission refuses the
     controller's own patch, of which it takes no notice; `lag`: of how many pods at a time the controllers may
     have an older state, and how many at a time others make a ReplicaSet delete.
+
+    `costs`: without, none is written, and which Ready pod a ReplicaSet deletes is chance. Nothing is left out
+    by that but that costs are restored: a label goes back wherever it would with a cost or after one, chance
+    deletes what a cost would, no process is busy with a cost, and none keeps a patch away or a cache behind.
     """
 
     most: int = 3
@@ -78,6 +102,7 @@ class World(NamedTuple):
     history: bool = True
     refused: bool = False
     lag: int = 1
+    costs: bool = True
 
 
 class State(NamedTuple):
@@ -104,7 +129,7 @@ class BrokenError(AssertionError):
 
 def first(world: World) -> State:
     """All is well."""
-    pods = (Known(Pod(), Pod()),) * world.most
+    pods = (known_as(Pod(), Pod()),) * world.most
     return State(world.most, (world.most, 0), pods, floors=(9,) * world.looks)
 
 
@@ -122,14 +147,12 @@ def tidied(state: State) -> State:
     """The state without pods that are gone, and without what belonged to a request that is over. Only the
     order of costs matters: each undo may write a lower one, and there would be no end of states."""
     replicas, wants, there, rolled, back, owed, floors = state
-    pods = [k for k in there if k[0] is not None or k[1] is not None]
-    costs = {p.cost for k in pods for p in k[:2] if p} | {
-        c for k in pods for c, _ in k[2] if isinstance(c, int)
-    }
+    pods = [k for k in there if k.now is not None or k.seen is not None]
+    costs = {c for k in pods for c in costs_of(k)}
     if min(costs, default=0) < -len(costs - {0}):
         rank = {cost: -n for n, cost in enumerate(sorted(costs | {0}, reverse=True))}
         pods = [ranked(k, rank) for k in pods]
-    busy = {p for k in pods for _, p in k[2]}
+    busy = {p for k in pods for _, p in k.sent}
     floors = tuple(
         min(floor, replicas) if p in busy or back >> p & 1 else 9 for p, floor in enumerate(floors)
     )
@@ -139,10 +162,10 @@ def tidied(state: State) -> State:
 def normal(state: State) -> State:
     """The state that stands for all that differ by names, or by what does not matter any more."""
     replicas, wants, pods, rolled, back, owed, floors = tidied(state)
-    marked = any(k[0] is not None and k[0].mark for k in pods)
+    marked = any(k.now is not None and k.now.mark for k in pods)
 
     def alike(swap: bool) -> State:
-        found = sorted([plain(k, marked, swap) for k in pods], key=_NUMBERS.__getitem__)
+        found = sorted((plain(k, marked, swap) for k in pods), key=lambda k: (bare(k).number, k.number))
         bits = (back & 1) << 1 | back >> 1 if swap else back
         return State(replicas, wants, tuple(found), rolled, bits, owed, floors[::-1] if swap else floors)
 
@@ -150,42 +173,45 @@ def normal(state: State) -> State:
         return alike(False)
     # Two processes are interchangeable.
     return min(
-        (alike(swap) for swap in (False, True)),
-        key=lambda s: (s.back, *(_NUMBERS[k] for k in s.pods), s.floors),
+        (alike(swap) for swap in (False, True)), key=lambda s: (s.back, *(k.number for k in s.pods), s.floors)
     )
 
 
-_NUMBERS: dict[Known, int] = {}
-"""All that a pod can be, numbered as they were found."""
+@cache
+def costs_of(known: Known) -> frozenset[int]:
+    """Those that it has, has had or is to have."""
+    had = [p.cost for p in (known.now, known.seen) if p]
+    return frozenset([*had, *(c for c, _ in known.sent if isinstance(c, int))])
 
 
 def ranked(known: Known, rank: Mapping[int, int]) -> Known:
-    now, seen = (p and p._replace(cost=rank[p.cost]) for p in known[:2])
-    return Known(now, seen, tuple((rank[c] if isinstance(c, int) else c, p) for c, p in known.sent))
+    now, seen = (p and p._replace(cost=rank[p.cost]) for p in (known.now, known.seen))
+    return known_as(now, seen, tuple((rank[c] if isinstance(c, int) else c, p) for c, p in known.sent))
 
 
 @cache
 def plain(known: Known, marked: bool, swap: bool) -> Known:
-    """Without what does not matter, or with the processes exchanged; equal ones are one object. Who was made
-    since a release matters until that one is over, as the next one begins anew."""
+    """Without what does not matter, or with the processes exchanged. Who was made since a release matters
+    until that one is over, as the next one begins anew."""
     now, seen = known.now, known.seen
     if now is not None:
         now = now._replace(made=now.made and marked)
     seen = seen and seen._replace(before=False, mark=0, made=False)
-    sent = tuple(sorted(((what, 1 - p if swap else p) for what, p in known.sent), key=repr))
-    found = _ONE.setdefault(Known(now, seen, sent), Known(now, seen, sent))
-    _NUMBERS.setdefault(found, len(_NUMBERS))
-    return found
+    sent = ((what, 1 - p if swap else p) for what, p in known.sent)
+    return known_as(now, seen, tuple(sorted(sent, key=repr)))
 
 
-_ONE: dict[Known, Known] = {}
+@cache
+def bare(known: Known) -> Known:
+    """Without what is on its way to it."""
+    return known_as(known.now, known.seen)
 
 
 def put(state: State, i: int, now: Pod | None, by: int = -1) -> State:
     """One pod changed; `by`: the process. Ready no more: that was taken from all others."""
     known = state.pods[i]
     kept = tuple(s for s in known.sent if s[0] == "evict" and now is not None)
-    pods = (*state.pods[:i], Known(now, known.seen, kept), *state.pods[i + 1 :])
+    pods = (*state.pods[:i], known_as(now, known.seen, kept), *state.pods[i + 1 :])
     lost = known.now is not None and known.now.ready and (now is None or not now.ready)
     return state._replace(pods=pods, floors=less(state.floors, {by: 0}, 1) if lost else state.floors)
 
@@ -226,7 +252,7 @@ def replica_set(world: World, state: State, which: int) -> Iterator[State]:
     if surplus < 0:
         new = Pod(which, which, ready=False, made=any(k.now is not None and k.now.mark for k in state.pods))
         # Not before it sees its own writes does it go on: so it sees them at once.
-        yield informed(state._replace(pods=state.pods + (Known(new, None),) * -surplus))
+        yield informed(state._replace(pods=state.pods + (known_as(new, None),) * -surplus))
         return
     if surplus == 0:
         fresh = which == 1 and all(map(same, state.pods))
@@ -237,14 +263,14 @@ def replica_set(world: World, state: State, which: int) -> Iterator[State]:
     sure = [i for i in claimed if rank(before.pods[i].seen) < edge]
     alike = [i for i in claimed if rank(before.pods[i].seen) == edge]
     theirs = min(state.owed, surplus) if which == 1 else surplus
-    gave = [p for p in range(len(state.floors)) if state.back >> p & 1] if surplus > theirs else []
+    gave = [p for p in (0, 1) if state.back >> p & 1] if surplus > theirs else []
     for chosen in combinations(alike, surplus - len(sure)):
         after = state
         for i in (*sure, *chosen):
             after = put(after, i, None)
         if gave:
             others = theirs + len(gave) - 1
-            for p in gave:
+            for p in set(gave) & set(range(len(state.floors))):
                 check(state, after, "what is deleted for a label given back", p, others)
             taken = ready(state) - ready(after)
             after = after._replace(floors=less(state.floors, dict.fromkeys(gave, others), taken))
@@ -254,7 +280,7 @@ def replica_set(world: World, state: State, which: int) -> Iterator[State]:
 @cache
 def older(known: Known) -> Known:
     """A pod that was made before the release that begins."""
-    return known._replace(now=known.now and known.now._replace(made=False))
+    return known_as(known.now and known.now._replace(made=False), known.seen, known.sent)
 
 
 @cache
@@ -292,7 +318,7 @@ def informed(state: State) -> State:
 
 @cache
 def caught_up(known: Known) -> Known:
-    return known._replace(seen=known.now)
+    return known_as(known.now, known.now, known.sent)
 
 
 def others(world: World, state: State) -> Iterator[tuple[str, State]]:
@@ -321,14 +347,14 @@ def others(world: World, state: State) -> Iterator[tuple[str, State]]:
 # -- ours
 
 
-def of(state: State, i: int, **more: object) -> Seen:
+def of(world: World, state: State, i: int, **more: object) -> Seen:
     """What is read of one release."""
     pod = state.pods[i].now
     assert pod is not None
     rest = [(n, k.now) for n, k in enumerate(state.pods) if n != i and k.now is not None and k.now.set]
     own = tuple(
         Own(uid=str(n), mine=p.set == 1, ready=p.ready, available=p.ready, made=p.made, cost=p.cost,
-            before="" if p.before else None)
+            before="" if p.before or not world.costs else None)
         for n, p in rest
     )  # fmt: skip
     old = state.wants[0]
@@ -363,23 +389,24 @@ def sent(state: State, i: int, do: Do, of_: str, cost: int, by: int = 0) -> Stat
     """A request is on its way."""
     at, what = (int(of_), cost) if do is Do.COST else (i, "evict" if do is Do.EVICT else "back")
     known = state.pods[at]
-    pods = (*state.pods[:at], known._replace(sent=(*known.sent, (what, by))), *state.pods[at + 1 :])
+    known = known_as(known.now, known.seen, (*known.sent, (what, by)))
+    pods = (*state.pods[:at], known, *state.pods[at + 1 :])
     floor = min(state.floors[by], state.replicas, ready(state))
     return state._replace(pods=pods, floors=(*state.floors[:by], floor, *state.floors[by + 1 :]))
 
 
-def arrives(state: State, i: int, request: tuple[str | int, int]) -> State:
+def arrives(state: State, i: int, request: Request) -> State:
     """A request takes effect."""
     known, (what, by) = state.pods[i], request
     pod = known.now
-    rest = list(known.sent)
-    rest.remove(request)
-    state = state._replace(pods=(*state.pods[:i], known._replace(sent=tuple(rest)), *state.pods[i + 1 :]))
+    known = known_as(pod, known.seen, tuple(s for s in known.sent if s != request))
+    state = state._replace(pods=(*state.pods[:i], known, *state.pods[i + 1 :]))
     if pod is None:
         return state
     if what == "evict":
         after = put(state, i, None, by)
-        check(state, after, "an eviction", by)
+        if by < len(state.floors):
+            check(state, after, "an eviction", by)
         return after
     if what == "back":
         after = put(state, i, pod._replace(label=1, mark=0))
@@ -401,9 +428,9 @@ def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
     """What we do: look, send, release."""
     marked = [i for i, k in enumerate(state.pods) if k.now is not None and k.now.mark]
     busy = {p for k in state.pods for _, p in k.sent}
-    for p in set(range(world.looks)) - busy:
+    for p in set(range(len(state.floors))) - busy:
         for i in marked:
-            for do, of_, cost in steps(of(state, i)):
+            for do, of_, cost in steps(of(world, state, i)):
                 if do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
                     yield do.value, sent(state, i, do, of_, cost, p)
     steady = state.wants == (state.replicas, 0) == (controlled(state), 0) and len(marked) < world.marks
@@ -420,8 +447,17 @@ def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
 # -- all states
 
 
-Reached = dict[State, list[tuple[tuple[int, ...], int]]]
-"""The states, each with how strictly it was gone through: floors and what is owed."""
+Way = tuple[tuple[int, ...], int, int]
+"""How strictly a state is judged: floors, what is owed, whether the process that is not followed gave a label
+back."""
+Reached = dict[State, list[Way]]
+"""The states, each with the ways in which it was gone through."""
+
+
+def judged(state: State) -> tuple[State, Way]:
+    """The state without what only judges, and that."""
+    lax = state.back & 2 if len(state.floors) == 1 else 0
+    return state._replace(floors=(), owed=0, back=state.back ^ lax), (state.floors, state.owed, lax)
 
 
 def explored(world: World) -> tuple[int, int]:
@@ -431,42 +467,66 @@ def explored(world: World) -> tuple[int, int]:
 
 
 def reached(world: World, *, reduced: bool = True) -> tuple[Reached, int]:
-    """All states, and how many steps there are.
+    """All states, and how many steps there are. `reduced`: else each state as it is.
 
     Floors and what is owed decide nothing, they only judge. So a state is gone through again only where it is
-    reached with a higher floor, or with less owed: what is right then is right otherwise too. `reduced`:
-    else each state as it is.
+    reached with a higher floor, or with less owed: what is right then is right otherwise too.
+
+    Where costs are left out, one of two processes is followed, and the other one may send whatever the
+    followed one ever has on its way while the pods are the same. By induction each state of two processes is
+    here twice, as each of them is followed: a step of anybody else is one in both; a look of one changes
+    nothing for the other; a request that arrives is sent by the followed one in the one, and by the other one
+    in the other, which knows it from the first. That the other one gave a label back only excuses the
+    followed one. There may be more here than can be: two requests that are never on their way at once.
     """
     known: Reached = {}
-    queue = deque([normal(first(world)) if reduced else tidied(first(world))])
+    together = reduced and world.looks == 2 and not world.costs
+    form = normal if reduced else tidied
+    start = first(world)
+    queue = deque([form(start._replace(floors=start.floors[:1]) if together else start)])
     count = 0
     for_ever: dict[State, bool] = {}
+    others_send: dict[State, set[tuple[Known, Request]]] = defaultdict(set)
+    beside: dict[State, list[State]] = defaultdict(list)
 
     def new(state: State) -> bool:
-        strict = state.floors, state.owed
-        ways = known.setdefault(state._replace(floors=(), owed=0), [])
+        there, strict = judged(state)
+        ways = known.setdefault(there, [])
         if strict in ways or (reduced and any(covers(way, strict) for way in ways)):
             return False
         ways.append(strict)
         return True
 
+    def arrivals(state: State) -> Iterator[tuple[str, State]]:
+        """What the other one has on its way to this state, and what it has from this one to those before."""
+        here = state._replace(pods=tuple(map(bare, state.pods)), back=0, owed=0, floors=())
+        meets = [(state, request) for request in others_send[here]]
+        beside[here].append(state)
+        found = {(bare(k), (what, 1)) for k in state.pods for what, _ in k.sent} - others_send[here]
+        others_send[here] |= found
+        meets += [(other, request) for other in beside[here] for request in found]
+        for other, (pod, request) in meets:
+            for i, k in enumerate(other.pods):
+                if bare(k) is pod:
+                    yield "sent by the other one", arrives(other, i, request)
+
     new(queue[0])
     while queue:
         state = queue.popleft()
         ends(world, state, for_ever)
-        for source in (others, ours):
-            for _, after in source(world, state):
+        for source in (others(world, state), ours(world, state), arrivals(state) if together else ()):
+            for _, after in source:
                 count += 1
-                if within(world, after):
-                    after = normal(after) if reduced else tidied(after)
+                if after != state and within(world, after):
+                    after = form(after)
                     if new(after):
                         queue.append(after)
     return known, count
 
 
-def covers(way: tuple[tuple[int, ...], int], other: tuple[tuple[int, ...], int]) -> bool:
+def covers(way: Way, other: Way) -> bool:
     """Whether the first is at least as strict."""
-    return way[1] <= other[1] and all(a >= b for a, b in zip(way[0], other[0], strict=True))
+    return way[1] <= other[1] and way[2] <= other[2] and all(map(ge, way[0], other[0]))
 
 
 def within(world: World, state: State) -> bool:
@@ -503,7 +563,7 @@ def quiet(state: State) -> State:
 
 @cache
 def well(known: Known) -> Known:
-    return Known(known.now and known.now._replace(ready=True), known.seen)
+    return known_as(known.now and known.now._replace(ready=True), known.seen)
 
 
 def calm(world: World, state: State) -> State:
@@ -513,7 +573,7 @@ def calm(world: World, state: State) -> State:
     state = normal(deployment(informed(state)))
     for i, known in enumerate(state.pods):
         if known.now is not None and known.now.mark:
-            next_ = step(of(state, i, seconds=20.0))
+            next_ = step(of(world, state, i, seconds=20.0))
             if next_.do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
                 state = sent(state, i, next_.do, next_.of, next_.cost)
                 at = int(next_.of) if next_.do is Do.COST else i
@@ -529,9 +589,10 @@ def main() -> None:
     parser.add_argument("--looks", type=int, default=1)
     parser.add_argument("--marks", type=int, default=1)
     parser.add_argument("--no-history", action="store_true")
+    parser.add_argument("--no-costs", action="store_true")
     o = parser.parse_args()
     who = frozenset(filter(None, o.who.split(",")))
-    world = World(o.most, who, o.looks, o.marks, history=not o.no_history)
+    world = World(o.most, who, o.looks, o.marks, history=not o.no_history, costs=not o.no_costs)
     print(world, *explored(world))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
@@ -17,12 +18,16 @@ from tests.loops.histories import History
 from tests.loops.interleavings import Interleaving
 from tests.loops.released import (
     BrokenError,
+    Pod,
+    Reached,
     State,
     World,
     check,
     covers,
     explored,
     first,
+    judged,
+    known_as,
     normal,
     ours,
     reached,
@@ -40,6 +45,8 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
         (World(1, frozenset({"rollout"}), looks=2), 10_000),
         (World(2), 6_000),
         (World(2, refused=True), 2_500),
+        (World(1, EVERYBODY, looks=2, costs=False), 7_500),
+        (World(3, looks=2, costs=False), 5_500),
     ],
     ids=[
         "one replica, and everybody acts",
@@ -47,6 +54,8 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
         "a second rebalancer",
         "two replicas, kubelets and controllers",
         "its controller's patch is refused",
+        "a second rebalancer, and everybody acts",
+        "a second rebalancer, four pods",
     ],
 )
 def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states: int) -> None:
@@ -70,6 +79,8 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
         (World(2, frozenset({"drain", "ledger lost"})), 21_000),
         (World(1, frozenset({"drain", "rollout"}), looks=2), 38_000),
         (World(1, EVERYBODY, looks=2), 68_000),
+        (World(3, EVERYBODY - {"rollout"}, looks=2, costs=False), 99_000),
+        (World(2, EVERYBODY, looks=2, costs=False), 253_000),
     ],
     ids=[
         "nobody else",
@@ -84,6 +95,8 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
         "drain and ledger lost",
         "a second rebalancer, drain and rollout",
         "a second rebalancer, and everybody acts",
+        "four pods, a second rebalancer, and everybody but a rollout",
+        "four pods, a second rebalancer, and everybody acts",
     ],
 )
 def test_every_state_of_larger_worlds_keeps_the_promise(world: World, states: int) -> None:
@@ -106,29 +119,95 @@ def test_states_that_are_taken_together_mean_the_same(
     monkeypatch: pytest.MonkeyPatch, world: World, *, defect: bool
 ) -> None:
     """Gone through one by one, the same states are reached, and the same requests are wrong."""
-    wrong: set[tuple[str, State]] = set()
+    if defect:
+        monkeypatch.setattr(released, "steps", hasty)
+    together, of_them = seen_and_wrong(monkeypatch, world)
+    apart, wrong = seen_and_wrong(monkeypatch, world, reduced=False)
+    images = Counter[State]()
+    for state in each(apart):
+        it, way = judged(normal(state))
+        images[it] += 1
+        assert any(covers(w, way) for w in together[it])
+    assert images.total() > len(together) == len(images)
+    assert {(what, judged(normal(before))[0]) for what, before, _ in of_them} == {
+        (what, judged(normal(before))[0]) for what, before, _ in wrong
+    }
+    assert bool(wrong) is defect
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(1, frozenset({"drain"})),
+        World(1, looks=2),
+        pytest.param(World(1, EVERYBODY), marks=pytest.mark.nightly),
+        pytest.param(World(2), marks=pytest.mark.nightly),
+        pytest.param(World(2, looks=2), marks=pytest.mark.nightly),
+        pytest.param(World(1, EVERYBODY, looks=2), marks=pytest.mark.nightly),
+        pytest.param(World(3, frozenset({"drain"})), marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("defect", [False, True], ids=["as it is", "evicted too early"])
+def test_without_costs_nothing_is_missing(
+    monkeypatch: pytest.MonkeyPatch, world: World, *, defect: bool
+) -> None:
+    """Each state is there as each process has it, and as strictly; each wrong request is found; no others."""
+    if defect:
+        monkeypatch.setattr(released, "steps", hasty)
+    without, of_them = seen_and_wrong(monkeypatch, world._replace(costs=False))
+    apart, wrong = seen_and_wrong(monkeypatch, world)
+    assert len(apart) > len(without)
+    for state in each(apart):
+        for p in range(world.looks):
+            it, way = judged(normal(followed(state, p)))
+            assert any(covers(w, way) for w in without[it])
+    assert {(what, judged(normal(followed(b, p)))[0]) for what, b, p in wrong} <= {
+        (what, judged(normal(before))[0]) for what, before, _ in of_them
+    }
+    assert {what for what, *_ in wrong} == {what for what, *_ in of_them}
+    assert bool(wrong) is defect
+
+
+Wrong = set[tuple[str, State, int]]
+
+
+def seen_and_wrong(
+    monkeypatch: pytest.MonkeyPatch, world: World, *, reduced: bool = True
+) -> tuple[Reached, Wrong]:
+    """All states, and before which ones a request of a process is wrong."""
+    wrong: Wrong = set()
 
     def noted(before: State, after: State, what: str, by: int, theirs: int = 0) -> None:
         try:
             check(before, after, what, by, theirs)
         except BrokenError:
-            wrong.add((what, normal(before)._replace(floors=(), owed=0)))
+            wrong.add((what, before, by))
 
     monkeypatch.setattr(released, "check", noted)
-    if defect:
-        monkeypatch.setattr(released, "steps", hasty)
-    together, _ = reached(world)
-    of_them, wrong = wrong, set()
-    apart, images = reached(world, reduced=False)[0], dict[State, list[tuple[tuple[int, ...], int]]]()
-    for state, ways in apart.items():
-        for floors, owed in ways:
-            it = normal(state._replace(floors=floors, owed=owed))
-            images.setdefault(it._replace(floors=(), owed=0), []).append((it.floors, it.owed))
-    assert len(apart) > len(together)
-    assert images.keys() == together.keys()
-    assert all(any(covers(w, way) for w in together[it]) for it, ways in images.items() for way in ways)
-    assert of_them == wrong
-    assert bool(wrong) is defect
+    return reached(world, reduced=reduced)[0], wrong
+
+
+def each(found: Reached) -> Iterator[State]:
+    """Each state in each of the ways in which it was gone through."""
+    for state, ways in found.items():
+        for floors, owed, lax in ways:
+            yield state._replace(floors=floors, owed=owed, back=state.back | lax)
+
+
+def followed(state: State, p: int) -> State:
+    """The state as one process has it, without costs."""
+
+    def cheap(pod: Pod | None) -> Pod | None:
+        return pod and pod._replace(cost=0, before=False)
+
+    pods = tuple(
+        known_as(
+            cheap(k.now), cheap(k.seen), tuple((w, 0) for w, by in k.sent if by == p and isinstance(w, str))
+        )
+        for k in state.pods
+    )
+    back = state.back if p == 0 else (state.back & 1) << 1 | state.back >> 1
+    return state._replace(pods=pods, back=back, floors=(state.floors[p],))
 
 
 def hasty(seen: Seen) -> frozenset[tuple[Do, str, int]]:
@@ -141,7 +220,8 @@ def test_an_eviction_too_early_would_be_found(monkeypatch: pytest.MonkeyPatch) -
         explored(World(2))
 
 
-def test_two_processes_together_may_take_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("costs", [True, False])
+def test_two_processes_together_may_take_one_more(monkeypatch: pytest.MonkeyPatch, *, costs: bool) -> None:
     """The window that docs/operations.md names, where what the other one took is not counted apart."""
     apart = released.less
 
@@ -152,7 +232,7 @@ def test_two_processes_together_may_take_one_more(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(released, "less", together)
     with pytest.raises(BrokenError, match="an eviction leaves 0 Ready of 1"):
-        explored(World(1, looks=2))
+        explored(World(1, looks=2, costs=costs))
 
 
 def test_a_release_that_nobody_ends_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
