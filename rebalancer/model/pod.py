@@ -161,8 +161,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     pod-level resources: millicores of cpu, bytes, numbers of devices. `nonzero_cpu` and `nonzero_memory` are
     the same with the scheduler's defaults for containers that request nothing; only scores use them.
     `scored_cpu` and `scored_memory` are those without pod-level resources, which NodeResourcesFit's score
-    leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` are requests
-    of the pod as a whole.
+    leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` and
+    `pod_level_limits` are of the pod as a whole.
 
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
@@ -185,6 +185,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scored_memory: int = 0
     overhead: dict[str, int] = {}
     pod_level: dict[str, int] = {}
+    pod_level_limits: dict[str, int] = {}
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = {}

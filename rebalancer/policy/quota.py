@@ -6,8 +6,8 @@ Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admis
 is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
 StatefulSet makes its replacement when the victim is gone and its charge is given back. What the replacement
 requests decides (`replacement`), which may be more than what the victim requests. The API server judges by
-the quota's *status*: a limit whose usage is not known yet admits nothing. What was lowered in the spec counts
-too, as the status follows within a second.
+the quota's *status*: a limit whose usage is not known yet admits nothing. What was lowered in the spec, or is
+new there, counts too, as the status follows within a second.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Quotas:
     def charges(self, pod: Pod, owner: Workload | None) -> Requests:
         """What is charged for the replacement in addition to the present usage, by "quota/limit"."""
         return {
-            _key(quota, limit): _extra(limit, pod, asked, owner)
+            _key(quota, limit): _extra(quota, limit, pod, asked, owner)
             for asked, quota, limit in self._charged(pod, owner)
         }
 
@@ -143,13 +143,15 @@ def _waits(owner: Workload | None) -> bool:
     return owner is not None and owner.kind == "StatefulSet"
 
 
-def _extra(limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None) -> int:
-    """The charge for the replacement, less what its victim has given back by then."""
-    return _needs(limit, asked) - (_needs(limit, pod.template) if _waits(owner) else 0)
+def _extra(quota: ResourceQuota, limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None) -> int:
+    """The charge for the replacement, less what its victim has given back by then: nothing, where another
+    quota was charged for it, as admission gives new pods another class or requests."""
+    returned = _waits(owner) and _covers(quota, pod, pod.template)
+    return _needs(limit, asked) - (_needs(limit, pod.template) if returned else 0)
 
 
 def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
-    for name, hard in sorted(quota.status.hard.items()):
+    for name, hard in sorted({**quota.spec.hard, **quota.status.hard}.items()):
         of_limits = name.startswith("limits.")
         resource = name.removeprefix("limits.").removeprefix("requests.")
         used = quota.status.used.get(name)
@@ -185,7 +187,7 @@ def _judge(
             {},
             "wait; if it stays so, look at kube-controller-manager",
         )
-    if limit.used + promised + _extra(limit, pod, asked, owner) <= limit.hard:
+    if limit.used + promised + _extra(quota, limit, pod, asked, owner) <= limit.hard:
         return None
     unit = "m" if limit.resource == "cpu" else ""
     beside = "" if _waits(owner) else " while it terminates"
@@ -204,9 +206,15 @@ def _needs(limit: _Limit, template: PodTemplate) -> int:
         return 1
     if not limit.of_limits:
         return template.requests.get(limit.resource, 0)
-    whole = pod_requests(_by_limits(template.containers), _by_limits(template.init_containers), {}, {})
-    there = whole.get(limit.resource, 0)
+    there = _limits_of(template.containers, template.init_containers, template).get(limit.resource, 0)
     return there + template.overhead.get(limit.resource, 0) if there else 0
+
+
+def _limits_of(
+    containers: Iterable[Container], inits: Iterable[Container], template: PodTemplate
+) -> Requests:
+    """The limits of a pod of this template with these containers, without overhead."""
+    return pod_requests(_by_limits(containers), _by_limits(inits), {}, template.pod_level_limits)
 
 
 def _by_limits(containers: Iterable[Container]) -> list[Container]:
@@ -237,9 +245,10 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
         labels = {"PriorityClass": t.priority_class} if t.priority_class else {}
         return Requirement("PriorityClass", scope.operator, scope.values).matches(labels)  # type: ignore[arg-type]
     if scope.scope_name in ("BestEffort", "NotBestEffort"):
-        asks = any(c.requests.get(r) or c.limits.get(r) for c in _all(t) for r in _EXPLICIT)
-        if not asks and any(t.requests.get(r) for r in _EXPLICIT):
-            return False  # pod-level resources or overhead alone: cannot be told apart here
+        # Rule: qos.ComputePodQOS. What a pod asks for as a whole counts alone; overhead never does.
+        whole = (t.pod_level, t.pod_level_limits)
+        stated = whole if any(whole) else (x for c in _all(t) for x in (c.requests, c.limits))
+        asks = any(x.get(r) for x in stated for r in _EXPLICIT)
         return asks == (scope.scope_name == "NotBestEffort")
     if scope.scope_name == "NotTerminating":
         return pod.owner is not None and pod.owner.kind in _WITHOUT_DEADLINE
@@ -269,10 +278,10 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
         judged = []
         if item.type == "Container":
             judged = [(f"container {c.name}", c.requests, c.limits) for c in (*containers, *inits)]
-        elif item.type == "Pod" and not asked.pod_level:  # its limits are not known then
-            whole = pod_requests(containers, inits, {}, {})
-            most = pod_requests(_by_limits(containers), _by_limits(inits), {}, {})
-            judged = [("all containers together", whole, most)]
+        elif item.type == "Pod":
+            # A limit of the whole pod stands for its request, as one of a container does.
+            whole = {**asked.pod_level_limits, **pod_requests(containers, inits, {}, asked.pod_level)}
+            judged = [("all containers together", whole, _limits_of(containers, inits, asked))]
         for what, requests, limits in judged:
             if broken := _broken(item, requests, limits):
                 return Reason(

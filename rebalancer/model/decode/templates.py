@@ -533,6 +533,7 @@ class TemplateDecoder:
             scored_memory=scored.get("memory", 0),
             overhead=overhead,
             pod_level=pod_level,
+            pod_level_limits=resource_list(whole.limits, "spec.resources.limits"),
             containers=containers,
             init_containers=inits,
             node_selector=self._shared(spec.node_selector, dict[str, str], "spec.nodeSelector") or {},

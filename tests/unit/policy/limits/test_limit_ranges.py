@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.workload import LimitRange
@@ -26,6 +27,10 @@ def template(*containers: Container, init: tuple[Container, ...] = ()) -> PodTem
 def asks(cpu: int = 0, limit: int = 0, name: str = "c") -> Container:
     """In thousandths of a CPU; 0: says nothing."""
     return Container(name, requests={"cpu": cpu} if cpu else {}, limits={"cpu": limit} if limit else {})
+
+
+def whole(cpu: int, limit: int) -> PodTemplate:
+    return replace(template(asks()), pod_level={"cpu": cpu} if cpu else {}, pod_level_limits={"cpu": limit})
 
 
 def of(kind: str, **bounds: str | dict[str, str]) -> dict[str, Any]:
@@ -59,6 +64,12 @@ CASES: dict[str, tuple[dict[str, Any], PodTemplate, str]] = {
         of("Pod", max="1"), template(asks(400, 500), asks(400, 501, "d")), "all containers together",
     ),
     "the whole pod without limits": (of("Pod", max="1"), template(asks(400)), "cpu is at most 1"),
+    "the whole pod, which says so itself": (of("Pod", min="1", max="2"), whole(1000, 2000), ""),
+    "the whole pod, which says too much itself": (of("Pod", max="2"), whole(1000, 2001), "cpu is at most 2"),
+    "the whole pod, which asks for too little itself": (
+        of("Pod", min="1"), whole(999, 2000), "cpu is at least 1",
+    ),
+    "the whole pod, whose limit stands for its request": (of("Pod", min="2"), whole(0, 2000), ""),
     "claims": (of("PersistentVolumeClaim", max={"storage": "1Gi"}), template(asks()), ""),
 }  # fmt: skip
 

@@ -75,6 +75,24 @@ def scope(name: str, operator: str, *values: str) -> Json:
     return {"scopeName": name, "operator": operator, **({"values": list(values)} if values else {})}
 
 
+def whole(resources: Json) -> list[Json]:
+    """Pods with these resources in their container, and others of the pod as a whole."""
+    level = {"spec": {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}}
+    return patched("Pod", level, contained(resources, web()))
+
+
+def heavy() -> list[Json]:
+    """Pods that ask for nothing, with overhead."""
+    return patched("Pod", {"spec": {"overhead": {"cpu": "1"}}}, contained({}, web()))
+
+
+DEFAULT_CLASS: Json = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "usual", "uid": "usual"},
+    "value": 0,
+    "globalDefault": True,
+}
 LIMITED = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
 NONE: Json = {"requests": None}
 FULL = ({"pods": "3"}, {"pods": "3"})
@@ -125,7 +143,19 @@ CASES: list[tuple[str, Any, Json, bool]] = [
     # Whose quota it is.
     ("another namespace's quota is full", web(), quota(*FULL, namespace="shop"), True),
     ("what is used is not known yet", web(), quota({"pods": "9"}, {}), False),
-    ("the quota was not observed yet", web(), merged(quota(*FULL), {"status": None}), True),
+    ("the quota was not observed yet", web(), merged(quota(*FULL), {"status": None}), False),
+    (
+        "the quota was not observed yet, a StatefulSet",
+        db(),
+        merged(quota({"pods": "2"}, {}), {"status": None}),
+        False,
+    ),
+    (
+        "a full quota of Services was not observed yet",
+        web(),
+        merged(quota({"services": "1"}, {}), {"status": None}),
+        True,
+    ),
     # A StatefulSet replaces when the charge was given back.
     ("a full quota, a StatefulSet", db(), quota(*FULL), True),
     ("a quota lowered below its use, a StatefulSet", db(), quota({"pods": "2"}, {"pods": "3"}), False),
@@ -133,6 +163,12 @@ CASES: list[tuple[str, Any, Json, bool]] = [
         "a quota that was lowered just now",
         web(),
         merged(quota({"pods": "9"}, {"pods": "3"}), {"spec": {"hard": {"pods": "3"}}}),
+        False,
+    ),
+    (
+        "a StatefulSet whose pods get a new default class, which has a quota of its own",
+        (db(), DEFAULT_CLASS),
+        quota({"pods": "0"}, {"pods": "0"}, where=(scope("PriorityClass", "In", "usual"),)),
         False,
     ),
     # What the replacement asks for, where the owner's template says other than the pod.
@@ -195,6 +231,22 @@ CASES: list[tuple[str, Any, Json, bool]] = [
     ("NotBestEffort, the pod has requests", web(), quota(*FULL, scopes=("NotBestEffort",)), False),
     ("NotBestEffort, the pod has none", contained({}, web()), quota(*FULL, scopes=("NotBestEffort",)), True),
     ("BestEffort, the pod has requests", web(), quota(*FULL, scopes=("BestEffort",)), True),
+    ("NotBestEffort, the whole pod has", whole({}), quota(*FULL, scopes=("NotBestEffort",)), False),
+    ("BestEffort, the whole pod has", whole({}), quota(*FULL, scopes=("BestEffort",)), True),
+    ("BestEffort, with overhead", heavy(), quota(*FULL, scopes=("BestEffort",)), False),
+    ("NotBestEffort, with overhead", heavy(), quota(*FULL, scopes=("NotBestEffort",)), True),
+    (
+        "the whole pod's limit has room",
+        whole(LIMITED),
+        quota({"limits.cpu": "8"}, {"limits.cpu": "6"}),
+        True,
+    ),
+    (
+        "the whole pod's limit lacks room",
+        whole(LIMITED),
+        quota({"limits.cpu": "7999m"}, {"limits.cpu": "6"}),
+        False,
+    ),
     ("no term names another namespace", web(), quota(*FULL, scopes=("CrossNamespacePodAffinity",)), True),
     (
         "an affinity term names another namespace",
