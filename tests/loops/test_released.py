@@ -81,6 +81,8 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
         (World(1, EVERYBODY, looks=2), 68_000),
         (World(3, EVERYBODY - {"rollout"}, looks=2, costs=False), 99_000),
         (World(2, EVERYBODY, looks=2, costs=False), 253_000),
+        (World(2, marks=2, costs=False), 22_000),
+        (World(2, looks=2, marks=2, costs=False), 94_000),
     ],
     ids=[
         "nobody else",
@@ -97,6 +99,8 @@ def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states:
         "a second rebalancer, and everybody acts",
         "four pods, a second rebalancer, and everybody but a rollout",
         "four pods, a second rebalancer, and everybody acts",
+        "two released at a time",
+        "two released at a time, and a second rebalancer",
     ],
 )
 def test_every_state_of_larger_worlds_keeps_the_promise(world: World, states: int) -> None:
@@ -233,6 +237,15 @@ def test_two_processes_together_may_take_one_more(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(released, "less", together)
     with pytest.raises(BrokenError, match="an eviction leaves 0 Ready of 1"):
         explored(World(1, looks=2, costs=costs))
+
+
+def test_of_two_released_pods_one_is_not_evicted_before_replacements_have_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the ReplicaSet may still delete one that it has not yet seen Ready, for the other's label."""
+    monkeypatch.setattr(released, "settled", lambda *_: True)
+    with pytest.raises(BrokenError, match="an eviction leaves 1 Ready of 2"):
+        explored(World(2, marks=2, costs=False))
 
 
 def test_a_release_that_nobody_ends_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
