@@ -344,8 +344,9 @@ def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
     """Why a pod stays from which the owner's template differs so that no replacement can be planned with.
 
     That is: constraints that only the pod has, other affinity, another scheduler, other scheduling gates, or
-    host ports that only the template has. Or other images, which admission may well give, or what its
-    containers run: where no controller above the owner rolls templates out, an eviction would.
+    host ports that only the template has, or a StatefulSet's other claims. Or other images, which admission
+    may well give, or what its containers run: where no controller above the owner rolls templates out, an
+    eviction would.
     """
     asked = owner.template
     if asked is None or not (
@@ -354,6 +355,7 @@ def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
         or bool(pod.spread and not asked.spread)
         or _differs(pod.affinity, asked.affinity)
         or not set(asked.host_ports) <= set(pod.host_ports)
+        or _other_claims(pod, owner, asked)
         or (owner.kind in ONLY_MAKE_PODS and owner.owner is None and _rolls_out(pod, asked))
     ):
         return None
@@ -364,6 +366,12 @@ def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
         {},
         "let the owner replace its pods",
     )
+
+
+def _other_claims(pod: PodTemplate, owner: Workload, asked: PodTemplate) -> bool:
+    """Whether a StatefulSet, made anew over its pods, gives a new one other claims: no revision says so."""
+    mine, theirs = ({v.name for v in t.volumes if v.kind == "persistentVolumeClaim"} for t in (pod, asked))
+    return owner.kind == "StatefulSet" and not mine - theirs <= owner.claim_templates <= mine
 
 
 def _differs(pod: Affinity | None, asked: Affinity | None) -> bool:

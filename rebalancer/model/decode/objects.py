@@ -86,6 +86,7 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     strategy: _UpdateStrategy = _UpdateStrategy()
     update_strategy: _UpdateStrategy = _UpdateStrategy()
     pod_management_policy: str = "OrderedReady"
+    volume_claim_templates: tuple[_Named, ...] = ()
 
 
 class _WorkloadStatus(Struct, frozen=True, rename="camel"):
@@ -207,6 +208,7 @@ class Decoder:
             max_surge=rolling.max_surge if kind == "Deployment" else None,
             partition=rolling.partition,
             parallel=spec.pod_management_policy == "Parallel",
+            claim_templates=frozenset(c.metadata.name for c in spec.volume_claim_templates),
             current_revision=status.current_revision,
             update_revision=status.update_revision,
             observed_generation=status.observed_generation,

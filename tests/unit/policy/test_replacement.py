@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.pod import PodTemplate
 from rebalancer.policy.replacement import Replacements, edited
 from tests.support.build import decoded as snapshot_of
-from tests.support.build import deployment, nodes, objects, replica_set
+from tests.support.build import deployment, nodes, objects, replica_set, stateful_set
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
 
@@ -187,6 +187,38 @@ def test_a_pod_stays_whose_affinity_is_not_its_templates(pod: Json, owner: Json,
     )
     template = {"spec": {"template": {"spec": {"affinity": owner}}}} if owner else {}
     s = snapshot_of(patched("ReplicaSet", template, things))
+    (one,) = s.pods
+    holder = s.owner_of(one.namespace, one.owner)
+    assert holder is not None
+    assert (edited(one.template, holder) is not None) is differs
+
+
+@pytest.mark.parametrize(
+    ("pod", "template", "claims", "differs"),
+    [
+        (["data"], [], ["data"], False),
+        (["data"], ["data"], ["data"], False),
+        (["shared"], ["shared"], [], False),
+        ([], [], ["data"], True),
+        (["data"], [], [], True),
+        (["data"], [], ["data", "logs"], True),
+    ],
+)
+def test_a_pod_stays_whose_stateful_set_was_made_anew_with_other_claims(
+    pod: list[str], template: list[str], claims: list[str], differs: bool
+) -> None:
+    """`kubectl delete --cascade=orphan` leaves the pods to a set of the name, and no revision tells its
+    claims."""
+
+    def mounting(names: list[str]) -> Json:
+        return {"volumes": [{"name": n, "persistentVolumeClaim": {"claimName": f"{n}-x"}} for n in names]}
+
+    things = patched("Pod", {"spec": mounting(pod)}, nodes(a=1), stateful_set("web").placed({"a-0": 1}))
+    spec = {
+        "template": {"spec": mounting(template)},
+        "volumeClaimTemplates": [{"metadata": {"name": n}} for n in claims],
+    }
+    s = snapshot_of(patched("StatefulSet", {"spec": spec}, things))
     (one,) = s.pods
     holder = s.owner_of(one.namespace, one.owner)
     assert holder is not None
