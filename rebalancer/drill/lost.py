@@ -74,8 +74,8 @@ def keys_to_try(table: NodeTable, spread: Iterable[str]) -> tuple[str, ...]:
 _OF_THE_NODE = frozenset({"DaemonSet", "Node"})
 
 
-class Fate(StrEnum):
-    """What becomes of a pod whose node fails."""
+class Remade(StrEnum):
+    """Whether, and when, the owner of a pod whose node fails makes another one."""
 
     MADE = "made"
     """Its owner makes another one at once."""
@@ -95,7 +95,7 @@ class Lost(Struct, frozen=True, eq=False):
 
     pod: Pod
     workload: str
-    fate: Fate
+    fate: Remade
     replacement: PodTemplate
     owner: Workload | None
 
@@ -107,7 +107,7 @@ class Owned:
         self.owners = Owners(snapshot, PolicyOptions())
         self.manner = manner
         self._replacements = Replacements(snapshot)
-        self._alike: dict[tuple[int, int], tuple[Pod, Fate, str, Workload | None]] = {}
+        self._alike: dict[tuple[int, int], tuple[Pod, Remade, str, Workload | None]] = {}
         self._deleted_after: dict[tuple[Toleration, ...], float | None] = {}
         self.running: Counter[str] = Counter()
         self._active: Counter[str] = Counter()
@@ -132,18 +132,18 @@ class Owned:
         number: Counter[str] = Counter()
         for pod in pods:
             fate, workload, owner = self._of(pod)
-            if fate is Fate.STAYS:
+            if fate is Remade.STAYS:
                 continue
-            if owner is not None and fate is Fate.MADE and owner.kind != "StatefulSet":
+            if owner is not None and fate is Remade.MADE and owner.kind != "StatefulSet":
                 # An owner with more pods than it wants makes none for those beyond.
                 number[owner.key] += 1
                 if number[owner.key] <= self._active[owner.key] - owner.replicas:
-                    fate = Fate.GONE
+                    fate = Remade.GONE
             replacement = self._replacements.of(pod.template, owner) if owner is not None else pod.template
             found.append(Lost(pod, workload, fate, replacement, owner))
         return found
 
-    def _of(self, pod: Pod) -> tuple[Fate, str, Workload | None]:
+    def _of(self, pod: Pod) -> tuple[Remade, str, Workload | None]:
         """The first pod is kept, so that no other object gets the identity of its owner."""
         key = id(pod.owner), id(pod.template.tolerations)
         found = self._alike.get(key) if pod.owner is not None else None
@@ -159,18 +159,18 @@ class Owned:
             found = self._alike[key] = pod, self._fate(pod, owner), name, owner
         return found[1:]
 
-    def _fate(self, pod: Pod, owner: Workload | None) -> Fate:
+    def _fate(self, pod: Pod, owner: Workload | None) -> Remade:
         if pod.owner is not None and pod.owner.kind in _OF_THE_NODE:
-            return Fate.STAYS
+            return Remade.STAYS
         if self.manner == "silent" and self.deleted_after(pod) is None:
-            return Fate.STAYS
+            return Remade.STAYS
         if owner is None or owner.kind not in REPLICATED or owner.metadata.deletion_timestamp is not None:
-            return Fate.GONE
+            return Remade.GONE
         if owner.kind != "StatefulSet":
-            return Fate.MADE
+            return Remade.MADE
         if self.manner == "silent":
-            return Fate.HELD
-        return Fate.MADE if owner.parallel else Fate.IN_TURN
+            return Remade.HELD
+        return Remade.MADE if owner.parallel else Remade.IN_TURN
 
     def deleted_after(self, pod: Pod) -> float | None:
         """Seconds until it is deleted from a node that falls silent, and counts no longer; None = never. One

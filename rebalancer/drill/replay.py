@@ -18,11 +18,11 @@ from rebalancer.drill.lost import (
     Drill,
     Drilled,
     Failure,
-    Fate,
     Honored,
     Lost,
     Manner,
     Owned,
+    Remade,
     WorkloadLoss,
     failures,
     keys_to_try,
@@ -212,7 +212,7 @@ def _played(
     state, left, unmade = intact.state, list(intact.left), set[Hashable]()
     where: dict[Hashable, int] = {}
     templates: dict[Hashable, PodTemplate] = {k: w.template for w in intact.left for k in w.keys} | made
-    ordered = {k for k, one in new.items() if one.fate is Fate.IN_TURN}
+    ordered = {k for k, one in new.items() if one.fate is Remade.IN_TURN}
     some = -(-len(lost) // _TURNS) if order.singly else 0
     equal = np.array(order.of(range(state.table.size)), dtype=np.intp)
     rows = order.of(np.flatnonzero(down).tolist())
@@ -232,7 +232,7 @@ def _played(
                     state.remove(key)
                 one = of_pod.get(key, key)
                 again = where.pop(key, None) is not None and one not in ordered
-                if again or (one in new and new[one].fate is Fate.MADE):
+                if again or (one in new and new[one].fate is Remade.MADE):
                     keys.append(one)
             # Others that wait are asked once the step is over.
             own = {id(templates[key]) for key in keys}
@@ -362,9 +362,9 @@ def losses(
         count["lost"] += 1
         if key in pending:
             count["pending"] += 1
-        elif one.fate is Fate.GONE:
+        elif one.fate is Remade.GONE:
             count["gone"] += 1
-        elif one.fate is Fate.HELD or key in unmade:
+        elif one.fate is Remade.HELD or key in unmade:
             count["held"] += 1
         else:
             count["replaced"] += 1
@@ -492,9 +492,9 @@ def surely_fine(intact: Intact, lost: list[list[Lost]]) -> Bools:
     templates: dict[int, tuple[PodTemplate, Counter[int]]] = {}
     for row, pods in enumerate(lost):
         for one in pods:
-            if one.fate is Fate.IN_TURN:
+            if one.fate is Remade.IN_TURN:
                 fine[row] = False
-            if one.fate is not Fate.MADE:
+            if one.fate is not Remade.MADE:
                 continue
             new[row] += 1
             found = templates.setdefault(id(one.replacement), (one.replacement, Counter()))
@@ -638,6 +638,6 @@ def _harmless(intact: Intact, failure: Failure, lost: list[Lost]) -> Drilled:
         failure=failure,
         nodes=1,
         workloads=losses(intact, new, set(), set(), {}),
-        breaches=breaches(intact, lost, [one for one in lost if one.fate is Fate.MADE]),
+        breaches=breaches(intact, lost, [one for one in lost if one.fate is Remade.MADE]),
         waiting=intact.waiting,
     )

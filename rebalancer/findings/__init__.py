@@ -18,7 +18,7 @@ from rebalancer.findings.survey import FindingCode, Proposed, Survey
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.objective import Effort, for_advice, told
+from rebalancer.planner.objective import Effort, for_advice, with_progress
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.planner.planner import plan_view, view_of
 from rebalancer.policy.evictable import Evictable
@@ -69,7 +69,7 @@ def order(f: Finding) -> tuple[int, str, str, str]:
 def _all(
     survey: Survey, evictable: Evictable, kept: Mapping[str, list[replacing.Kept]]
 ) -> Iterator[Finding | Proposed]:
-    for subject in told(survey.subjects, survey.simulation.on_progress):
+    for subject in with_progress(survey.subjects, survey.simulation.on_progress):
         if subject.template.spread and subject.kind != "DaemonSet":
             for check in _CHECKS:
                 yield from check(subject, survey)

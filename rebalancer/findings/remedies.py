@@ -25,7 +25,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
 from rebalancer.planner.new_nodes import cluster_autoscaler
-from rebalancer.planner.objective import Effort, planned
+from rebalancer.planner.objective import Effort, steps_in_all
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.room.kinds import with_nodes
@@ -168,7 +168,7 @@ class Replays:
     @cached_property
     def _now(self) -> _Rested:
         simulation = self._survey.simulation
-        self._effort.candidates(planned(1, len(simulation.state.pods) // 10))
+        self._effort.candidates(steps_in_all(1, len(simulation.state.pods) // 10))
         return _Rested(simulation.over(simulation.state.copy()), self._survey.snapshot, self._owners)
 
     def _world(self, change: Change) -> _Rested:
@@ -179,7 +179,7 @@ class Replays:
         found = self._changed.get(key)
         if found is None:
             snapshot = applied(self._survey.snapshot, change)
-            self._effort.candidates(planned(1, len(snapshot.pods)))
+            self._effort.candidates(steps_in_all(1, len(snapshot.pods)))
             simulation = Simulation(snapshot, self._survey.state.config, self._survey.simulation.on_progress)
             found = self._changed[key] = _Rested(simulation, snapshot, self._owners)
         return found

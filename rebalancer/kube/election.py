@@ -93,7 +93,6 @@ class Elector:
         on_change: Callable[[bool], None] = lambda _: None,
         monotonic: Callable[[], float] = steady,
         now: Callable[[], float] = time.time,
-        rng: Callable[[], float] = random.random,
         claimed: Callable[[], int] = lambda: -1,
         brake: Place | None = None,
         component: Component = "lease",
@@ -106,7 +105,6 @@ class Elector:
         self._on_change = on_change
         self._monotonic = monotonic
         self._now = now
-        self._rng = rng
         self._claimed = claimed
         self._brake = brake
         self._component = component
@@ -127,9 +125,9 @@ class Elector:
 
     # -- for those who act
 
-    def still_leading(self, margin: float = 0.0) -> bool:
-        """Whether this process leads now, and will for `margin` seconds. Costs a look at the clock."""
-        return self._monotonic() + margin < self._until
+    def still_leading(self) -> bool:
+        """Whether this process leads now. Costs a look at the clock."""
+        return self._monotonic() < self._until
 
     def status(self) -> LeaseStatus:
         """For people and metrics."""
@@ -213,7 +211,7 @@ class Elector:
             except Exception:
                 log.exception("lease %s/%s", self.namespace, self.name)
             self._tell()
-            pause = self._options.retry * (1.0 + 0.2 * self._rng())
+            pause = self._options.retry * (1.0 + 0.2 * random.random())
             left = self._until - self._monotonic()
             # The end of leading is told when it comes, not when the next attempt is over.
             if 0 < left < pause:

@@ -93,8 +93,8 @@ class ConfigurationError(KubeError):
 class CacheNotReadyError(KubeError):
     """The watch cache does not know the cluster well enough for a decision: `kinds` are missing or stale."""
 
-    def __init__(self, message: str, remedy: str = "", *, kinds: tuple[str, ...]) -> None:
-        super().__init__(message, remedy)
+    def __init__(self, message: str, *, kinds: tuple[str, ...]) -> None:
+        super().__init__(message)
         self.kinds = kinds
 
 

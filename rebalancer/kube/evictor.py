@@ -138,7 +138,7 @@ def always() -> bool:
     return True
 
 
-def forbidden(may_not: Question) -> Eviction | None:
+def refusal(may_not: Question) -> Eviction | None:
     """What the last look says now; None if the request may be sent."""
     try:
         why = may_not()
@@ -183,7 +183,7 @@ class RecordingEvictor(Evictor):
         fresh: Callable[[], bool] = always,  # noqa: ARG002
     ) -> Eviction:
         """Records the pod."""
-        if (no := forbidden(may_not)) is not None:
+        if (no := refusal(may_not)) is not None:
             return replace(no, message=f"{pod.key}: {no.message}")
         self.pods.append(pod)
         return Eviction(result=Result.WOULD_EVICT, message=f"{pod.key} would be evicted")
@@ -263,8 +263,8 @@ class LiveEvictor(Evictor):
         last: KubeError | None = None
         while True:
             # Nothing comes between this question and the request.
-            if (forbidden := self._forbidden(pod, attempt, last, may_not)) is not None:
-                return forbidden
+            if (no := self._not_sent(pod, attempt, last, may_not)) is not None:
+                return no
             sent_at = self._monotonic()
             attempt.posts += 1
             deadline = steady() + _SERVER_DEADLINE
@@ -292,11 +292,11 @@ class LiveEvictor(Evictor):
         if not self._dry_run:
             self._connection.evicting_until = until
 
-    def _forbidden(
+    def _not_sent(
         self, pod: Pod, attempt: Attempt, last: KubeError | None, may_not: Question
     ) -> Eviction | None:
         """Why a request is not sent, or not sent again although that would be safe; None if it is."""
-        if (no := forbidden(may_not)) is None:
+        if (no := refusal(may_not)) is None:
             return None
         error = no.error or last
         if last is None:

@@ -137,7 +137,7 @@ class Taken(Struct, frozen=True):
     nonzero_memory: int
 
 
-class Held(Struct, frozen=True):
+class HeldRequests(Struct, frozen=True):
     """What a pod takes by its status, as releases of the scheduler reckon it (`model/decode/pods.py`).
 
     `by_container`: from 1.33 on; `with_whole`: from 1.36 on; `by_sums`: from 1.37 on. `waits`: a resize waits
@@ -208,7 +208,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     autosized: bool = False
     unsettled: bool = False
     runs: frozenset[bytes] | None = None
-    held: Held | None = None
+    held: HeldRequests | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None
 

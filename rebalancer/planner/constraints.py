@@ -26,7 +26,7 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.hard import HardPhase, Planned, Solved
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
-from rebalancer.planner.objective import told
+from rebalancer.planner.objective import with_progress
 from rebalancer.planner.plan import ConstraintResult, PlanOptions, Refusal, reason
 from rebalancer.planner.soft import SoftJudge, SoftPhase
 from rebalancer.planner.stays import Carriers, Explainer, WhyNot, carriers, shown_constraint
@@ -98,12 +98,12 @@ class Constraints(ABC):
         self.options = options
         self.order = order
         state = view.simulation.state
-        groups = told((*view.live, *alike(view.pending)), options.on_progress, _MANY)
+        groups = with_progress((*view.live, *alike(view.pending)), options.on_progress, _MANY)
         self.groups = Groups(state, (g.template for g in groups), soft=soft)
         # What is asked about later may add groups; these are the ones of now.
         self.own = [g for g in self.groups.all if g.constraint.hard is not soft]
         # Small, as it may be many groups times many domains.
-        own = told(self.own, options.on_progress, _MANY)
+        own = with_progress(self.own, options.on_progress, _MANY)
         shared = view.simulation.shared
         self._before = [shared.of(narrow(g.counts_once(state))) for g in own]
 
@@ -118,7 +118,9 @@ class Constraints(ABC):
         explainer = self.explainer()
         refused = {r.pod.key: r for r in given_up}
         groups, constraints = [], []
-        for group, before in zip(told(self.own, self.options.on_progress), self.before(), strict=True):
+        for group, before in zip(
+            with_progress(self.own, self.options.on_progress), self.before(), strict=True
+        ):
             # What Pending pods add to a count that no move concerns is not the plan's doing.
             after = group.counts(self.view.simulation.state) if group.index in concerned else before
             violated = bool(group.excess(before) or group.excess(after))

@@ -159,18 +159,18 @@ def tree_nodes(nonzeros: int) -> int:
     return 0 if nonzeros > _LARGEST else max(1, min(TREE_NODES, _TREE // max(1, nonzeros)))
 
 
-def planned(steps: int, pods: int) -> int:
+def steps_in_all(steps: int, pods: int) -> int:
     """What a plan took in all: that of its searches, and reading so many pods into it."""
     return steps + pods // _PODS
 
 
 def for_proof(taken: int) -> Effort:
-    """What the bound of what stays may take after a plan that took so much (`planned`)."""
+    """What the bound of what stays may take after a plan that took so much (`steps_in_all`)."""
     return Effort(_PROOF + taken)
 
 
 def for_advice(taken: int) -> Effort:
-    """What advice may take beside a plan that took so much (`planned`)."""
+    """What advice may take beside a plan that took so much (`steps_in_all`)."""
     return Effort(max(_ADVICE, taken // _SHARE))
 
 
@@ -185,7 +185,7 @@ def unwatched() -> None:
     """Nobody follows the planning."""
 
 
-def told(things: Iterable[T], on_progress: OnProgress, every: int = 1) -> Iterator[T]:
+def with_progress(things: Iterable[T], on_progress: OnProgress, every: int = 1) -> Iterator[T]:
     """The things; a sign of life before one in `every`."""
     for i, thing in enumerate(things):
         if i % every == 0:

@@ -18,7 +18,7 @@ from rebalancer.planner.hard import TURNS, Planned
 from rebalancer.planner.least import Stays, least
 from rebalancer.planner.moves import JudgedMove, Wave, in_order, victim_order
 from rebalancer.planner.new_nodes import into_new_node
-from rebalancer.planner.objective import for_proof, planned
+from rebalancer.planner.objective import for_proof, steps_in_all
 from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal, reason
 from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
@@ -128,7 +128,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         hard.groups.all,
         {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
         sum(c.residual_excess for c in constraints if c.in_scope),
-        for_proof(planned(view.simulation.spent.steps, len(view.snapshot.pods))),
+        for_proof(steps_in_all(view.simulation.spent.steps, len(view.snapshot.pods))),
     )
     lower_bound = sum(s.solution.bound for s in solved)
     # However it was found: no plan leaves less than nothing, and none gets there with fewer moves.
@@ -166,7 +166,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         least_excess=bound.excess,
         least_exact=bound.exact,
         between=bound.between,
-        steps=planned(view.simulation.spent.steps, len(view.snapshot.pods)),
+        steps=steps_in_all(view.simulation.spent.steps, len(view.snapshot.pods)),
     )
 
 

@@ -378,17 +378,17 @@ REVISION = "controller-revision-hash"
 """Label of a StatefulSet's pods: the revision that they were made from."""
 
 
-def two_revisions(owner: Workload, pods: Iterable[Pod], away: int = 0) -> Reason | None:
+def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:
     """Why no pod of a StatefulSet goes: some of its pods are of another revision than the next would be.
 
     By the names in its status; by its pods' own labels and by how many it counts, as both names are the same
-    again where a template was taken back. `away`: how many of its pods may be missing in that number.
+    again where a template was taken back.
     """
     new, old = owner.update_revision, owner.current_revision
     if owner.kind != "StatefulSet" or not new:
         return None
     others = {p.template.labels.get(REVISION, new) for p in pods} | {old or new}
-    counted = owner.updated_replicas >= min(owner.replicas, owner.status_replicas) - away
+    counted = owner.updated_replicas >= min(owner.replicas, owner.status_replicas)
     if others == {new} and counted:
         return None
     name = f"StatefulSet {owner.name}"

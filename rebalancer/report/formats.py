@@ -50,9 +50,6 @@ def format_of(file_name: str) -> Format | None:
 API_VERSION = "rebalancer/v1"
 
 
-# Times as the Kubernetes API writes them.
-
-
 # The scheduler's integers as Kubernetes quantities: 500m, 1Gi.
 
 _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))

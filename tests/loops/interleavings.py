@@ -38,12 +38,12 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import Parts
-from rebalancer.runtime.cycle.clock import Pace
+from rebalancer.runtime.cycle.clock import RateLimit
 from rebalancer.runtime.cycle.gates import Away, FreshLook, WatchedLimits
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
-from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
+from rebalancer.runtime.cycle.replacements import ReplacementWatch, SettleLimits
 from rebalancer.sandbox import handlers
 from rebalancer.sandbox.listing import Form, encode, negotiate
 from rebalancer.sandbox.registry import evict
@@ -317,12 +317,12 @@ class Interleaving(History):
                 snapshot=self.read,
                 plan=planned,
                 look=lambda snapshot, _: Looks(self, snapshot),
-                replacements=lambda snapshot: Replacements(cast("Any", watch), snapshot, clock, LIMITS),
+                replacements=lambda snapshot: ReplacementWatch(cast("Any", watch), snapshot, clock, LIMITS),
                 limited=lambda snapshot: WatchedLimits(None, snapshot),
                 evictor=LiveEvictor(connection, reads.pod, wait=clock.wait, linger=clock.linger,
                                     monotonic=clock.monotonic, backoff=_ONCE),
                 clock=clock,
-                pace=Pace(clock),
+                pace=RateLimit(clock),
                 observer=Story(),
                 closed=closed,
                 memory=memory,

@@ -30,7 +30,7 @@ from rebalancer.model.pod import (
     DEFAULT_MEMORY,
     DELETION_COST,
     Container,
-    Held,
+    HeldRequests,
     Pod,
     PodTemplate,
     Requests,
@@ -49,7 +49,8 @@ from rebalancer.model.snapshot import ONLY_MAKE_PODS
 # place, and where pod-level status counts its overhead in.
 #
 # Rule: k8s.io/component-helpers/resource, ``PodRequests`` with `UseStatusResources`. Its releases reckon
-# differently, so a template gets what each makes of it (`Held`), and the engine takes that of its version.
+# differently, so a template gets what each makes of it (`HeldRequests`), and the engine takes that of its
+# version.
 
 RESIZE_PENDING = "PodResizePending"
 _Key = tuple[int, str, bytes]
@@ -141,14 +142,14 @@ Ways = Callable[[PodTemplate, _Status, Mapping[str, int] | None], Requests]
 
 
 def _holding(template: PodTemplate, status: _Status) -> PodTemplate:
-    held = Held(
+    held = HeldRequests(
         by_container=_taken(partial(_by_container, as_enacted=False), template, status),
         with_whole=_taken(partial(_by_container, as_enacted=True), template, status),
         by_sums=_taken(_by_sums, template, status),
         waits=status.pending not in ("", "Infeasible"),
     )
     spec = Taken(template.requests, template.nonzero_cpu, template.nonzero_memory)
-    if held == Held(by_container=spec, with_whole=spec, by_sums=spec):
+    if held == HeldRequests(by_container=spec, with_whole=spec, by_sums=spec):
         return template
     return replace(template, held=held, by_spec=template)
 

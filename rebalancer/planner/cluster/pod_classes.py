@@ -22,7 +22,7 @@ from rebalancer.model.snapshot import Alike
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.objective import told
+from rebalancer.planner.objective import with_progress
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.replace_first import Release
 from rebalancer.policy.replacement import edited
@@ -215,7 +215,7 @@ class Classes:
     def _of(self, places: Iterable[int]) -> list[PodClass]:
         """The classes of these pods, each once, in their order."""
         wanted = sorted(places)
-        for place in told(wanted, self._simulation.on_progress, _MANY):
+        for place in with_progress(wanted, self._simulation.on_progress, _MANY):
             if place not in self._made:
                 self._make(place)
         return list({id(self._made[place]): self._made[place] for place in wanted}.values())

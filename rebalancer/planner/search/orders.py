@@ -290,7 +290,7 @@ class Beam:
 # between and change the scores. The plan itself follows the landings that the scores predict.
 
 
-class Landing(Struct, frozen=True, eq=False):
+class Way(Struct, frozen=True, eq=False):
     """One way in which a move may end: the move as it lands, how likely that is, and whether the scores
     predict it."""
 
@@ -305,7 +305,7 @@ class Prospect(Struct, frozen=True, eq=False):
 
     chance: float
     moves: float = 0.0
-    landings: tuple[Landing, ...] = ()
+    landings: tuple[Way, ...] = ()
 
     @property
     def worth(self) -> float:
@@ -401,7 +401,7 @@ class Odds:
                 break
         return best
 
-    def _expected(self, placed: Ints, moves: Moves, landings: tuple[Landing, ...], enough: float) -> Prospect:
+    def _expected(self, placed: Ints, moves: Moves, landings: tuple[Way, ...], enough: float) -> Prospect:
         """The average over all landings of a move; cut short where it is not worth more than `enough`."""
         chance, evictions, left = 0.0, 1.0, 1.0
         for way in landings:
@@ -426,7 +426,7 @@ class Odds:
         return needed if needed is not None and needed <= self._allowed - len(moves) else None
 
     @remembered(by=reached)
-    def _open(self, placed: Ints, moves: Moves) -> list[tuple[Landing, ...]]:
+    def _open(self, placed: Ints, moves: Moves) -> list[tuple[Way, ...]]:
         """The landings of every move that helps and does no harm, the most promising move first."""
         route = self._problem.remaining.route(placed, self._residual)
         if route is None:
@@ -436,16 +436,16 @@ class Odds:
             helpful = self._problem.helpful(placed, bucket_of, route.gives)
             return [self._landings(move, bucket_of) for move in helpful]
 
-    def _landings(self, move: JudgedMove, bucket_of: Ints) -> tuple[Landing, ...]:
+    def _landings(self, move: JudgedMove, bucket_of: Ints) -> tuple[Way, ...]:
         """One for each bucket of nodes, predicted nodes apart."""
         nodes = move.destinations
         best = np.isin(nodes, self._problem.expected(move))
         buckets = 2 * bucket_of[nodes] + ~best
-        ways: list[Landing] = []
+        ways: list[Way] = []
         for bucket in np.unique(buckets):
             here = buckets == bucket
             landed = replace(move, landed=int(nodes[here][0]))
-            ways.append(Landing(landed, float(here.mean()), bool(best[here][0])))
+            ways.append(Way(landed, float(here.mean()), bool(best[here][0])))
         return tuple(sorted(ways, key=lambda w: (-w.likelihood, w.move.landed)))
 
 

@@ -33,13 +33,9 @@ from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
 
 
 class Limits:
-    """How much of each one wave has used. `draining`: the budgets, by key, that a drain asks, too.
+    """How much of each one wave has used. `draining`: the budgets, by key, that a drain asks, too."""
 
-    `shares`: whether the shares of owners count.
-    """
-
-    def __init__(self, evictable: Evictable, draining: Iterable[str], *, shares: bool = True) -> None:
-        self._shares = shares
+    def __init__(self, evictable: Evictable, draining: Iterable[str]) -> None:
         self._allowance = Allowance(evictable.budgets, draining)
         self._in_flight = InFlight(evictable.shares)
         self._charged = Charged(evictable.quotas)
@@ -48,10 +44,9 @@ class Limits:
 
     def fits(self, pod: Pod, owner: Workload | None, release: Release | None = None) -> bool:
         """Whether the pod may go in this wave as well. One that is replaced first costs no budget."""
-        shared = not self._shares or self._in_flight.fits(pod)
         bounded = self._allowance.fits(pod) if release is None else self._released < self.most_released
         alone = pod.template.restarts_with not in self._restarting
-        return shared and bounded and alone and self._charged.fits(pod, owner)
+        return self._in_flight.fits(pod) and bounded and alone and self._charged.fits(pod, owner)
 
     def at_most(self, pod: Pod) -> int:
         """How many pods like this one may go together, in a wave without others."""

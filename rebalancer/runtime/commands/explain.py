@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -210,7 +210,7 @@ def _similar(snapshot: Snapshot, namespace: str, name: str) -> list[str]:
 _TEMPLATED = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job")
 
 
-def read_pods(path: str | os.PathLike[str], snapshot: Snapshot, stdin: BinaryIO | None = None) -> list[Pod]:
+def read_pods(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Pod]:
     """The pods in a manifest: of kind Pod, or as workloads in it would make them.
 
     Defaults, tolerations and priority are added as admission does; what it would refuse, and a file without
@@ -222,7 +222,7 @@ def read_pods(path: str | os.PathLike[str], snapshot: Snapshot, stdin: BinaryIO 
         for name, c in snapshot.priority_classes.items()
     }
     found = []
-    for obj in read_objects([path], stdin):
+    for obj in read_objects([path]):
         pod = _pod(obj)
         if pod is None:
             continue

@@ -23,13 +23,13 @@ from rebalancer.planner.pace import chains, must_stay_ready
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
-from rebalancer.runtime.cycle.clock import Clock, Pace, domains_left
+from rebalancer.runtime.cycle.clock import Clock, RateLimit, domains_left
 from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
 from rebalancer.runtime.cycle.replacements import (
     Flight,
-    Replacements,
+    ReplacementWatch,
     SlowStart,
     controller_of,
 )
@@ -66,11 +66,11 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     snapshot: Callable[[], Snapshot]
     plan: Callable[[Snapshot], Plan]
     look: Callable[[Snapshot, Plan], FreshLook]
-    replacements: Callable[[Snapshot], Replacements]
+    replacements: Callable[[Snapshot], ReplacementWatch]
     limited: Callable[[Snapshot], WatchedLimits]
     evictor: Evictor
     clock: Clock
-    pace: Pace
+    pace: RateLimit
     observer: Observer
     limits: CycleLimits = _DEFAULTS
     closed: Callable[[], Reason | None] = lambda: None
@@ -388,10 +388,10 @@ class CarryingOut:
 
     def _take_landings(self) -> None:
         """What has landed, or failed to."""
-        gone, released = list(self.flight.flying.values()), self._releases
+        flying, released = list(self.flight.flying.values()), self._releases
         if released is not None:
-            gone = [o for o in gone if released.follows(o.move.pod.uid)]
-        if gone and (known := self._replacements.landed(gone)):
+            flying = [o for o in flying if released.follows(o.move.pod.uid)]
+        if flying and (known := self._replacements.landed(flying)):
             self._quiet_since = self._parts.clock.monotonic()
             self._end([o for o in known if released is None or not released.landed(o)])
         if released is not None and (ended := released.advance()):
@@ -422,7 +422,9 @@ class CarryingOut:
                 break
 
 
-def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, replacements: Replacements) -> Releases:
+def releases_of(
+    parts: Parts, needs: ReleaseParts, memory: Memory, replacements: ReplacementWatch
+) -> Releases:
     """For one plan, or for what an earlier process left."""
     p = parts
     return Releases(needs, memory, p.evictor, p.clock, p.pace, p.observer, replacements)

@@ -60,7 +60,7 @@ class Clock(Protocol):
         ...
 
 
-class Pace:
+class RateLimit:
     """When the next pod may be released or evicted: one for all of a cycle. `rates`: how many a second, by
     each of the settings in force; None: as many as can be."""
 

@@ -125,9 +125,9 @@ STOP = Check(
 
 
 class FreshLook:
-    """What is asked of the moves of one plan; by itself it is for dry runs, where nothing is looked at.
+    """Answers for a dry run, where nothing is looked at: every move of the plan may go, until a stop.
 
-    `rebalancer.runtime.live.checks.PlanChecks` looks.
+    For real evictions `rebalancer.runtime.live.checks.PlanChecks` answers the same questions, by looking.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -228,7 +228,8 @@ PASSING = frozenset(
 
 
 class WatchedLimits:
-    """Budgets, quotas and owners of one plan's moves, made from `snapshot`. What is new is for the last look.
+    """Budgets, quotas and owners of one plan's moves. Which there are, `snapshot` says; how they are now, the
+    watch. A budget or quota that is new since then is found by the last look.
 
     `watched`: None in dry runs, where nothing is limited.
     """
@@ -264,7 +265,7 @@ class WatchedLimits:
         return charged.fits(move.pod, move.owner)
 
     def refused(self, move: Move) -> None:
-        """Takes down that the move was refused with budgets and owner as they are."""
+        """Notes that the move was refused with budgets and owner as they are."""
         try:
             self._refused[move.pod.uid] = self._versions(move)
         except KubeError as e:

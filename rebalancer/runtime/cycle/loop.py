@@ -117,7 +117,7 @@ def after_plan(
         return STOPPED
     if obstacles.held is not None:
         return held(obstacles.held)
-    if (say := strays(every)) != "":
+    if (say := went_elsewhere(every)) != "":
         return NextStep(end=End.UNSTABLE, message=say)
     unplanned = [o for o in mine if o.evicted and (o.status is Fate.FAILED or o.expected is not True)]
     if unplanned:
@@ -134,11 +134,11 @@ def after_plan(
     return NextStep(again=again)
 
 
-def strays(every: Sequence[Outcome]) -> str:
+def went_elsewhere(every: Sequence[Outcome]) -> str:
     """Why no further eviction can be predicted: two replacements of one owner went otherwise; else ""."""
-    astray = [o for o in every if o.expected is False]
-    owner, times = Counter(o.move.owner.key for o in astray).most_common(1)[0] if astray else ("", 0)
-    last = next((o.message for o in reversed(astray) if o.move.owner.key == owner), "")
+    elsewhere = [o for o in every if o.expected is False]
+    owner, times = Counter(o.move.owner.key for o in elsewhere).most_common(1)[0] if elsewhere else ("", 0)
+    last = next((o.message for o in reversed(elsewhere) if o.move.owner.key == owner), "")
     return f"{times} replacements of {owner} did not go as planned; the last: {last}" if times > 1 else ""
 
 
@@ -302,7 +302,7 @@ class Cycle:
         return step
 
     def _not_ready(self, snapshot: Snapshot) -> str:
-        """What is to be added where a replacement of this cycle that was late is not Ready yet."""
+        """What the message ends with where a replacement that failed is not Ready by now; else ""."""
         failed = [o for o in self._outcomes if o.evicted and not o.kept and o.status is Fate.FAILED]
         ready = {p.key for p in snapshot.pods if p.ready} if failed else ()
         late = [o.message for o in failed if o.replacement not in ready]

@@ -752,7 +752,7 @@ class Memory(SharedLedger):
         self.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
 
     def landed(self, outcomes: Sequence[Outcome]) -> None:
-        """Takes down outcomes, and removes what was intended and not sent. `save` or `intend` writes it."""
+        """Enters outcomes, and removes what was intended and not sent. `save` or `intend` stores it."""
         by_uid = {o.move.pod.uid: o for o in outcomes}
         entries: list[Entry] = []
         totals = self.ledger.totals

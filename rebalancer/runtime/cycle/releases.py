@@ -56,10 +56,10 @@ from rebalancer.policy.release import (
     takes_back,
 )
 from rebalancer.policy.replace_first import adopter
-from rebalancer.runtime.cycle.clock import Clock, Pace
+from rebalancer.runtime.cycle.clock import Clock, RateLimit
 from rebalancer.runtime.cycle.gates import FRESH, LOOKS, PASSING, Away, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import UNCOUNTED, Replacements
+from rebalancer.runtime.cycle.replacements import UNCOUNTED, ReplacementWatch
 
 log = logging.getLogger(__name__)
 
@@ -171,9 +171,9 @@ class Releases:
         memory: Memory,
         evictor: Evictor,
         clock: Clock,
-        pace: Pace,
+        pace: RateLimit,
         observer: Observer,
-        replacements: Replacements,
+        replacements: ReplacementWatch,
     ) -> None:
         self._parts, self._memory, self._evictor = parts, memory, evictor
         self._clock, self._pace, self._observer, self._replacements = clock, pace, observer, replacements
@@ -195,7 +195,7 @@ class Releases:
         return not self._open or self._out_of_time(move) or self.full(move) is None
 
     def look(self) -> None:
-        """Takes down who is released in the cluster, for all moves of a turn."""
+        """Notes which pods are released in the cluster, for all moves of a turn."""
         try:
             pods = self._parts.watched.pods().values()
         except KubeError as e:

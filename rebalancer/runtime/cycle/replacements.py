@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 _NO_WAVE = 0
 _MORE = 4
-"""And so many more for each that became Ready, and stayed so: in a healthy cluster the budgets are the limit
-soon."""
+"""Beside the first five (`AT_FIRST`), so many for each that became Ready and stayed so: in a healthy cluster
+the budgets are the limit soon."""
 _CLUSTER = ("", "")
 
 
@@ -61,9 +61,9 @@ class Flight:
         self._chain_of = {m.pod.uid: n for n, chain in enumerate(self._chains) for m in chain}
         self._planned = {m.pod.uid: m for chain in self._chains for m in chain}
         self._waiting = set(self._planned)
-        # Of each chain the last wave that may start, where it is held; of the plan the first wave that ended
-        # otherwise than predicted.
-        self._last: dict[int, int] = {}
+        # By chain, the last wave of which a move may still start; chains that nothing stopped are not in it.
+        # Then, of the whole plan, the first wave in which a move did not end as predicted.
+        self._last_wave: dict[int, int] = {}
         self._differs: int | None = None
         self.flying: dict[str, Outcome] = {}
 
@@ -73,7 +73,7 @@ class Flight:
         found: list[Move] = []
         for n, chain in enumerate(self._chains):
             wave = chain[0].wave if chain else _NO_WAVE
-            if wave > self._last.get(n, wave):
+            if wave > self._last_wave.get(n, wave):
                 continue
             as_planned = self._as_planned(wave, first)
             turn = (m for m in chain if m.wave == wave and m.pod.uid in self._waiting)
@@ -87,7 +87,7 @@ class Flight:
     def rests_on_landings(self) -> bool:
         """Whether a move has not started because it rests on where others landed."""
         return any(
-            m.pod.uid in self._waiting and n not in self._last
+            m.pod.uid in self._waiting and n not in self._last_wave
             for n, chain in enumerate(self._chains)
             for m in chain
         )
@@ -114,7 +114,7 @@ class Flight:
         # The last look may have found more destinations: no harm, but not what the plan goes on from.
         planned = self._planned[uid].destinations
         if not (outcome.status is Fate.DONE and outcome.expected and outcome.node in planned):
-            self._last[n] = min(self._last.get(n, wave), _NO_WAVE if outcome.evicted else wave)
+            self._last_wave[n] = min(self._last_wave.get(n, wave), _NO_WAVE if outcome.evicted else wave)
         if not outcome.as_planned:
             self._differs = min(self._differs or wave, wave)
 
@@ -191,7 +191,7 @@ _PATIENCE = 8.0
 """Seconds for a watch to be brought up to date before a failure is believed."""
 
 
-class Replacements:
+class ReplacementWatch:
     """Follows the replacements of one plan, made from `snapshot`, through the watch: no request is sent.
 
     `watched`: None in dry runs, where nothing is followed. `until`: when the cycle's time is over (of the
@@ -237,7 +237,7 @@ class Replacements:
         return self._source
 
     def before(self, move: Move) -> None:
-        """Takes down the pods that the owner has, before a pod of it goes, unless one is on its way.
+        """Notes which pods the owner has, before the first of them is evicted: what comes later replaces one.
 
         Raises CacheNotReadyError.
         """

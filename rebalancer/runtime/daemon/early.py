@@ -1,7 +1,7 @@
 """What starts a cycle early: something has changed that the last plan rests on.
 
 `SpreadNow` knows how much of the spread is violated now, as the watches tell of it. `Early` is asked about
-once a second between cycles. It takes down what the last plan could not do, and looks at that again where the
+once a second between cycles. It notes what the last plan could not do, and looks at that again where the
 watches have brought something that it depends on. `Debounce` says when a cycle starts for what was found, and
 how often that may be.
 """
@@ -312,7 +312,7 @@ class Early(Observer):
         self._unread = frozenset(r.kind for r in snapshot.reads if not r.known)
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Takes down what the plan could not do, and what may change that."""
+        """Notes what the plan could not do, and what may change that."""
         self._debounce.planning = self._monotonic() - self._read
         self._told, self._seen = set(), None
         self._constraints = plan.constraints

@@ -145,7 +145,7 @@ class Heartbeat:
     def __init__(self, patience: float) -> None:
         self.patience = patience
         self._worker: int | None = None
-        self.rest(None)
+        self.expect_nothing(None)
 
     def works_here(self) -> None:
         """From now on, only signs of the calling thread count."""
@@ -155,9 +155,9 @@ class Heartbeat:
     def beat(self) -> None:
         """A sign of life."""
         if threading.get_ident() == self._worker:
-            self.rest(None)
+            self.expect_nothing(None)
 
-    def rest(self, until: float | None) -> None:
+    def expect_nothing(self, until: float | None) -> None:
         """Nothing is expected until that time of the monotonic clock. None: the time is not known."""
         self._last, self._due = steady(), until
 

@@ -375,7 +375,7 @@ class Service:
             finally:
                 # When the next is due is known to the main thread only: the scheduler's lock is taken by who
                 # waits for this thread to end.
-                self._heart.rest(None)
+                self._heart.expect_nothing(None)
 
     def _react(self, between: bool) -> None:
         """Follows the spread; between two cycles, starts one if something has happened that makes it worth
@@ -403,7 +403,9 @@ class Service:
             self._react(between)
             if between:
                 due = self._daemon.next_run()
-                self._heart.rest(None if due is None else time.monotonic() + max(0.0, due - time.time()))
+                self._heart.expect_nothing(
+                    None if due is None else time.monotonic() + max(0.0, due - time.time())
+                )
         finally:
             if between:
                 self._at_work.release()

@@ -167,7 +167,8 @@ class Room:
         return may_fly(simulation, move, others, unplaced)
 
     def _holds_beside(self, move: Move, coming: Iterable[Move]) -> bool:
-        """Whether the move is still right, if it is by itself, with these replacements on their nodes."""
+        """Whether the move is right with these replacements on their nodes, too. True as well where it is not
+        right even without them: then `why_not` says so."""
         state, index = self._cluster.simulation.state, self._cluster.simulation.state.table.index
         with ExitStack() as placed:
             for other in coming:

@@ -71,7 +71,7 @@ class Step(Struct, frozen=True):
     method: Method = Method.EVICT
 
 
-class Held(Struct, frozen=True, eq=False):
+class ShownPlan(Struct, frozen=True, eq=False):
     """A plan that is or was shown, and when it can be approved (epoch seconds). `off`: pods refused since."""
 
     place: Place
@@ -86,7 +86,7 @@ class Consent(Struct, frozen=True, eq=False):
     """What was `said` in one place, and what is approved by that; `unclear`: why nothing, if so."""
 
     said: Mapping[str, str]
-    held: Held | None
+    held: ShownPlan | None
     uids: Set[str]
     by: str
     unclear: str
@@ -103,7 +103,7 @@ class Approvals:
         self._home = Place(home, PLAN)
         self.rules = rules
         self._clock = clock
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, ShownPlan] = {}
         self._shown: dict[Place, str] = {}
         self._consents: dict[Place, Consent] = {}
         self._refused: dict[Place, dict[str, float]] = {}
@@ -211,10 +211,10 @@ class Approvals:
             return []
         return [Proposal(place.namespace, place.name, len(steps), _command(held), text)]
 
-    def _hold(self, place: Place, steps: Mapping[str, Step]) -> Held:
+    def _hold(self, place: Place, steps: Mapping[str, Step]) -> ShownPlan:
         """The plan under a revision that nobody can guess."""
         now, revision = self._clock.latest(), secrets.token_hex(6)
-        self._held[revision] = held = Held(place, revision, steps, now, now + self.rules().lasts, set())
+        self._held[revision] = held = ShownPlan(place, revision, steps, now, now + self.rules().lasts, set())
         consent = self._consents.get(place)
         for old in [h for h in self._held.values() if h.place == place][:-_MOST_HELD]:
             if consent is None or old is not consent.held:
@@ -378,7 +378,7 @@ def _by(given: Mapping[str, Iterable[tuple[Step, str]]], step: Step) -> str | No
     return None
 
 
-def _consent(place: Place, said: Mapping[str, str], mine: Mapping[str, Held], by: str) -> Consent:
+def _consent(place: Place, said: Mapping[str, str], mine: Mapping[str, ShownPlan], by: str) -> Consent:
     """What is approved by these words. `mine`: the plans that are, or were, shown there."""
     uids, unclear, value = set[str](), "", said.get(APPROVE, "")
     revision, *words = value.replace(",", " ").split() or [""]
@@ -443,7 +443,7 @@ def _client(there: Mapping[str, Any]) -> str:
     return clean(f"{by}, which says it is {said}" if said else by)
 
 
-def _command(held: Held) -> str:
+def _command(held: ShownPlan) -> str:
     where = f"configmap {held.place.name} -n {held.place.namespace}"
     return f"kubectl annotate {where} {APPROVE}={held.revision} --overwrite"
 
@@ -452,7 +452,7 @@ def _again(namespace: str) -> str:
     return f"kubectl annotate configmap {PLAN} -n {namespace} {REFUSE}- has the daemon show it anew"
 
 
-def _text(held: Held, plan: Plan, snapshot: Snapshot) -> str:
+def _text(held: ShownPlan, plan: Plan, snapshot: Snapshot) -> str:
     """The plan for people."""
     if not held.steps:
         return "nothing waits for approval"

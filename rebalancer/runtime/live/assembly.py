@@ -35,7 +35,7 @@ from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import (
     Clock,
-    Pace,
+    RateLimit,
     SignOfLife,
     check_namespaces,
     check_readable,
@@ -44,7 +44,7 @@ from rebalancer.runtime.cycle.clock import (
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
-from rebalancer.runtime.cycle.replacements import Replacements
+from rebalancer.runtime.cycle.replacements import ReplacementWatch
 from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
 from rebalancer.runtime.last_look.look import AdmissionReads, LastLook, missing, runtime_classes
@@ -214,8 +214,8 @@ _FEW, _SHARE = 10, 20
 """Objects that may be new, and one more for so many pods: with more, the cluster was listed again, and is
 planned anew."""
 _MOST = 4
-"""A cycle makes a second plan if the first touches violations that are too young, and each once more within
-what is approved."""
+"""Plans of one cluster: a cycle makes two where the first moves pods of owners that have to wait, and each of
+them again where only what was approved may go."""
 
 
 class _Made(Struct, eq=False):
@@ -300,7 +300,7 @@ class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
     newest: Callable[[], LiveOptions] | None = None
 
 
-_ALONE = Surroundings()
+ALONE = Surroundings()
 
 
 def live_parts(
@@ -309,7 +309,7 @@ def live_parts(
     *,
     clock: Clock,
     observer: Observer,
-    around: Surroundings = _ALONE,
+    around: Surroundings = ALONE,
     planner: Callable[[Snapshot], Plan] | None = None,
     reviewed: Callable[[str], bool] = lambda _: True,
     patient: bool = True,
@@ -409,13 +409,13 @@ def live_parts(
         snapshot=checked,
         plan=planner,
         look=look,
-        replacements=lambda snapshot: Replacements(
+        replacements=lambda snapshot: ReplacementWatch(
             cache, snapshot, clock, options.settle, until, lambda: [o.settle for o in checks.in_force()]
         ),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),
         clock=clock,
-        pace=Pace(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends]),
+        pace=RateLimit(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends]),
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
         closed=checks.closed,
@@ -491,23 +491,23 @@ def remembering(
         return make(snapshot, replace(planning, policy=policy, witness=witness))
 
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
-        away = dict(planning.policy.waiting_owners) if memory is None else {}
-        made, out = without(snapshot, approved, away), paused()
+        left_alone = dict(planning.policy.waiting_owners) if memory is None else {}
+        made, out = without(snapshot, approved, left_alone), paused()
         if not known(made.moves):
-            made = without(snapshot, approved, away)
+            made = without(snapshot, approved, left_alone)
         for number in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
             waits = memory.waits(snapshot, made, out) if memory is not None else {}
             # Whom no plan moves waits for nothing, unless it would be in the way of an end.
             last = number == _ROUNDS - 1
-            away |= {o: why for o, why in waits.items() if last or o in movers} | refused
-            if not movers.keys() & away.keys():
+            left_alone |= {o: why for o, why in waits.items() if last or o in movers} | refused
+            if not movers.keys() & left_alone.keys():
                 break
-            made = without(snapshot, approved, away)
+            made = without(snapshot, approved, left_alone)
         else:
             # Who moves in the last of them, and waits, waits all the same.
-            late = memory.waits(snapshot, made, out) if memory is not None else away
+            late = memory.waits(snapshot, made, out) if memory is not None else left_alone
             moves = (replace(m, waits=late.get(m.owner.key, m.waits)) for m in made.moves)
             made = replace(made, moves=tuple(moves))
         if reads is not None:

@@ -130,8 +130,8 @@ class PlanChecks(FreshLook):
         return [replace(policy, label_users=self.label_users) for policy in every]
 
     def changed(self) -> tuple[PolicyOptions, Owners] | None:
-        """The policy of this moment, and the owners as they were planned with; None if it is the one that was
-        planned with: the plan has kept its caps."""
+        """The policy of this moment, and the owners by it; None if that is what was planned with: the
+        plan has kept its caps."""
         planned, *more = self.policies()
         if not more or planned == more[-1]:
             return None

@@ -35,7 +35,7 @@ from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
-from rebalancer.runtime.live.assembly import Surroundings, knowing_label_users, live_parts, remembering
+from rebalancer.runtime.live.assembly import ALONE, Surroundings, knowing_label_users, live_parts, remembering
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver
@@ -201,9 +201,6 @@ def _owner(pod: Pod, owners: Owners) -> str:
     return f"{pod.owner.kind}/{pod.owner.name}" if pod.owner is not None else ""
 
 
-_ALONE = Surroundings()
-
-
 def run_once(
     connection: Connection,
     options: LiveOptions,
@@ -212,7 +209,7 @@ def run_once(
     observers: Iterable[Observer] = (),
     reviewed: Reviewed | None = None,
     number: int = 1,
-    around: Surroundings = _ALONE,
+    around: Surroundings = ALONE,
     afterwards: Callable[[Snapshot], object] = lambda _: None,
 ) -> CycleReport:
     """Runs a cycle. `reviewed`: evict only these pods, and each only if that is still right.

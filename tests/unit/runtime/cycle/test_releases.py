@@ -16,10 +16,10 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import releases_of
-from rebalancer.runtime.cycle.clock import Pace, SystemClock
+from rebalancer.runtime.cycle.clock import RateLimit, SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, restore
-from rebalancer.runtime.cycle.replacements import Replacements
+from rebalancer.runtime.cycle.replacements import ReplacementWatch
 from tests.support.build import deployment, nodes, pdb, snapshot
 
 
@@ -74,8 +74,8 @@ def test_who_is_released_is_looked_up_once_a_turn() -> None:
         by="",
         closed=lambda: None,
     )
-    parts = cast("Any", SimpleNamespace(evictor=None, clock=clock, pace=Pace(clock), observer=None))
-    releases = releases_of(parts, needs, Memory(clock, HistoryRules()), Replacements(None, seen, clock))
+    parts = cast("Any", SimpleNamespace(evictor=None, clock=clock, pace=RateLimit(clock), observer=None))
+    releases = releases_of(parts, needs, Memory(clock, HistoryRules()), ReplacementWatch(None, seen, clock))
     releases.look()
     assert [releases.full(m) for m in moves] == [None] * 3
     assert [releases.may_begin(m) for m in moves] == [True] * 3

@@ -12,7 +12,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign, went
+from rebalancer.runtime.cycle.replacements import MIGRATION, ReplacementWatch, assign, went
 from tests.support.build import nodes, pod, snapshot, stateful_set, workload
 from tests.support.servers.api import FakeTime
 
@@ -133,7 +133,7 @@ def test_a_virtual_machine_is_in_flight_until_it_has_moved(
     move = Move(pod=source, owner=owner, replacement=source.template, destinations=("b-0",), predicted="b-0",
                 certain=False, wave=1, fixes=(), reason="")  # fmt: skip
     cluster = Cluster(source)
-    replacements = Replacements(cluster, world, time)
+    replacements = ReplacementWatch(cluster, world, time)
     replacements.before(move)
     evicted = Outcome(
         move=move,
@@ -155,7 +155,7 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     for it. Then nothing was waited for, and no time is negative."""
     first, second = moves_of(WEB, web_00000="b-0", web_00001="c-0")
     cluster, time = Cluster(*WEB.pods), FakeTime()
-    replacements = Replacements(cluster, WEB, time)
+    replacements = ReplacementWatch(cluster, WEB, time)
     replacements.before(first)
 
     def evict(move: Move) -> Outcome:
