@@ -447,7 +447,9 @@ class Elsewhere:
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
         self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
-        self._reach: dict[bytes, tuple[Bools, int]] = {}
+        self._reach: dict[bytes, tuple[Bools, Counter[int]]] = {}
+        """Where moves may land, and how many are predicted on which node."""
+        self._coming = 0
         self._numbers: dict[int, Ints] = {}
         self._landed: dict[int, list[JudgedMove]] = defaultdict(list)
         self._conflicting: dict[int, list[JudgedMove]] = defaultdict(list)
@@ -469,12 +471,14 @@ class Elsewhere:
             self._taken[resource][move.landed] += amount
             self._total[resource] += amount
         self._landed[move.landed].append(move)
-        reach = among(len(self._simulation.state.table.names), others)
-        self._reach[reach.tobytes()] = reach, self._reach.get(reach.tobytes(), (reach, 0))[1] + 1
+        size = self._simulation.state.table.size
+        reach = among(size, nodes)
+        self._reach.setdefault(reach.tobytes(), (reach, Counter()))[1][move.landed] += 1
+        self._coming += 1
         conflicting = conflicts_at_all(replacement)
         if conflicting:
             self._conflicting[move.landed].append(move)
-            self._in_component[id(move.component)].append((move, reach))
+            self._in_component[id(move.component)].append((move, among(size, others)))
         members, kind = self._members[conflicting], (id(move.component), id(replacement))
         if kind not in members:
             members[kind] = (replacement, self._simulation.state.table.none.copy())
@@ -541,9 +545,7 @@ class Elsewhere:
         if len(safe) > closed:
             return True
         roomy = open_[np.logical_and.reduce([free[r][open_] >= amount for r, amount in asked])]
-        coming = sum(number for reach, number in self._reach.values() if reach[roomy].any())
-        coming += sum(bool(reach[roomy].any()) for _, reach in others.landings)
-        if len(roomy) > coming + own + closed:
+        if self._fewer_come(len(roomy) - own - closed, roomy, others):
             return True
         total: Counter[str] = Counter()
         for template, _ in others.landings:
@@ -556,6 +558,26 @@ class Elsewhere:
         # The second count is exact, and sorts all nodes.
         most = len(open_) - closed
         return any(sum(count(*f) for f in fillings) < most for count in (_filled_at_most, _filled))
+
+    def _fewer_come(self, than: int, nodes: Rows, others: Others) -> bool:
+        """Whether fewer moves than that may land on one of these nodes, where they were not predicted."""
+        if self._coming + len(others.landings) < than:
+            return True
+        coming = 0
+        for reach, predicted in self._reach.values():
+            if coming >= than:
+                return False
+            there = nodes[reach[nodes]]
+            alone = predicted[int(there[0])] if len(there) == 1 else 0
+            coming += predicted.total() - alone if len(there) else 0
+        reached: dict[int, bool] = {}
+        for _, open_ in others.landings:
+            if coming >= than:
+                return False
+            if id(open_) not in reached:
+                reached[id(open_)] = bool(open_[nodes].any())
+            coming += reached[id(open_)]
+        return coming < than
 
     def _kept_off(
         self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints]
