@@ -26,6 +26,7 @@ from rebalancer.kube.errors import (
     NotFoundError,
     ResponseError,
     Target,
+    TransportError,
     quoted,
 )
 from rebalancer.kube.resources import RESOURCES, Resource
@@ -158,7 +159,7 @@ _decode_page = msgspec.json.Decoder(Page).decode
 
 
 class UndividedError(Exception):
-    """The body is large and cannot be cut: it has to be asked for in pages."""
+    """The body is large, and cannot be cut or does not come to its end: it has to be asked for in pages."""
 
 
 def whole(
@@ -179,13 +180,18 @@ def whole(
         gzip=gzip,
         read_timeout=read_timeout or connection.options.read_timeout,
     )
-    body = ListBody(target, connection.who, resource.lists)
+    body, begun = ListBody(target, connection.who, resource.lists), False
     try:
         for piece in stream.pieces():
             if (page := body.feed(piece)) is not None:
+                begun = True
                 yield page
         yield body.end()
         stream.release()
+    except (TransportError, ResponseError) as e:
+        if begun:  # a busy server ends what takes longer than a minute, and would again
+            raise UndividedError from e
+        raise
     finally:
         stream.close()
 
@@ -440,7 +446,7 @@ class Transfer:
         try:
             retry(once, wait=self._waiting(resource, meter), backoff=self._options.backoff)
         except UndividedError:
-            log.info("%s: one body that cannot be cut; pages instead", resource.qualified)
+            log.info("%s: one body that cannot be had whole; pages instead", resource.qualified)
             self._paged(resource, meter)
 
     def _paged(self, resource: Resource, meter: _Meter) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.kube import lists as bodies
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
@@ -138,6 +139,18 @@ def test_a_page_or_body_that_fails_is_read_again(server: ApiServer, fault: Any, 
         snapshot = read(c, options, time)
     assert len(snapshot.pods) == PODS
     assert len(time.waits) == 2
+
+
+def test_a_long_body_that_ends_under_way_is_asked_for_in_pages(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes more than a minute for it cuts it each time."""
+    monkeypatch.setattr(bodies, "_BLOCK", 2000)
+    with connected(server) as c:
+        server.faults.add(Cut("body", body_bytes=16_000), verb="list", resource="pods")
+        snapshot = read(c, CACHED)
+    assert len(snapshot.pods) == PODS
+    assert [a.limit for a in server.accesses if a.resource == "pods"][:2] == [None, 10]
 
 
 @pytest.mark.parametrize("options", [SMALL, CACHED], ids=["page", "body"])
