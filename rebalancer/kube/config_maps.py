@@ -174,10 +174,11 @@ class Ledgers:
         else wrote since `load` or the last `save`, another KubeError where it cannot be written."""
         self._serial += 1
         written = within_limits(replace(ledger, writer=self._writer, serial=self._serial))
-        data = {KEY: encode(written).decode()}
-        room = min(_MOST_QUARANTINED, 2 * MOST_BYTES - len(data[KEY]))
+        text = encode(written)
+        data = {KEY: text.decode()}
+        room = min(_MOST_QUARANTINED, 2 * MOST_BYTES - len(text))
         if self._quarantined and room > 0:
-            data[QUARANTINE] = self._quarantined[:room]
+            data[QUARANTINE] = self._quarantined.encode()[:room].decode(errors="ignore")
         metadata: dict[str, Any] = {
             "name": self.place.name,
             "namespace": self.place.namespace,

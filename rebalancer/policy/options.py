@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import ceil
 from typing import Literal
 
 from msgspec import Struct
@@ -49,12 +50,15 @@ class Limit(Struct, frozen=True):
         """The cap for `total` pods."""
         if self.number is not None:
             return self.number
-        return -int(-(total * (self.percent or 0)) // 100)
+        return ceil(self._hundredths(total) / 100)
 
     def share(self, total: int) -> int:
         """The cap rounded down, and at least one: how many of `total` pods may be away together."""
-        whole = self.number if self.number is not None else int(total * (self.percent or 0) // 100)
-        return max(1, whole)
+        return max(1, self.number if self.number is not None else int(self._hundredths(total) // 100))
+
+    def _hundredths(self, total: int) -> float:
+        # 4.4 is a little more than 4.4 as a float, which must not round a cap up.
+        return round(total * (self.percent or 0), 6)
 
     def __str__(self) -> str:
         """As written in configuration."""

@@ -162,6 +162,18 @@ def test_a_ledger_that_cannot_be_read_by_who_remembers_nothing_means_an_hour_of_
             assert cycle(m, memory, ONE).report.evicted == 1
 
 
+def test_what_is_put_aside_leaves_the_ledger_room() -> None:
+    """A ConfigMap holds so many bytes, not letters; what it does not hold would stop all evictions."""
+    with Machine() as m, connected(m.server) as c:
+        m.keep(Ledger())
+        rewritten(m, lambda _: "\U0001f6d1" * 250_000)
+        store = Ledgers(c, PLACE, writer="x", wait=m.time.wait)
+        store.save(replace(store.load(), entries=(replace(ENTRY, message="x" * 500_000),)))
+        data = m.server.store.get("ConfigMap", PLACE.name, "default")["data"]
+    assert data[QUARANTINE]
+    assert sum(len(value.encode()) for value in data.values()) <= 2**20
+
+
 def test_who_deletes_a_ledger_that_could_not_be_read_begins_as_in_a_first_run() -> None:
     with Machine() as m:
         m.keep(Ledger(totals=Totals(evictions=500, as_predicted=500, in_a_row=500)))

@@ -90,6 +90,16 @@ def test_a_cap_ends_a_cycle(options: dict[str, Limit], expected: dict[str, int])
     assert {who: gone.count(who) for who in gone} == expected
 
 
+@pytest.mark.parametrize(
+    ("of", "pods", "most", "share"),
+    [(4.4, 1750, 77, 77), (17.6, 875, 154, 154), (0.001, 20, 1, 1), (2.3, 200, 5, 4)],
+)
+def test_a_percentage_that_no_float_is_counts_as_it_is_written(
+    of: float, pods: int, most: int, share: int
+) -> None:
+    assert (percent(of).of(pods), percent(of).share(pods)) == (most, share)
+
+
 def test_what_one_cap_forbids_spends_nothing_of_the_others() -> None:
     s = world()
     caps = counting(s, PolicyOptions(max_total=number(2), max_per_node=number(1)))
