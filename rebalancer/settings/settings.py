@@ -430,8 +430,9 @@ class Evictions(Group):
     evict. A Deployment's annotation rebalancer.io/method has precedence. evict, because replaceFirst needs
     the right to patch pods."""
     max_released: int = Field(default=5, ge=1)
-    """How many pods may be released by replaceFirst and not yet be evicted, in the whole cluster. 5, because
-    each of them runs beside its replacement and takes room."""
+    """How many pods may be released by replaceFirst and not yet be evicted, in the whole cluster; those of
+    another installation count in their own namespace. 5, because each of them runs beside its replacement and
+    takes room."""
     into_new_nodes: bool = False
     """Whether a pod that is replaced first may wait for a node that Karpenter has yet to add, where no
     present node would take its replacement: one pod at a time, for readyTimeout at most. With method auto or

@@ -810,6 +810,11 @@ class Memory(SharedLedger):
         off = replace(self.ledger.doubt, at=self._clock.latest(), why=why)
         self.write(replace(self.ledger, doubt=off))
 
+    def doubt_no_more(self) -> None:
+        """What was to follow came to nothing. `save` or `intend` writes it."""
+        doubt = self.ledger.doubt
+        self.ledger = replace(self.ledger, doubt=replace(doubt, resumed=doubt.at))
+
     @property
     def most_released(self) -> int | None:
         """How many pods may be released at a time until the first few have gone well; None: no such limit."""

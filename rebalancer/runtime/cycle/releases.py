@@ -180,7 +180,7 @@ class Releases:
         self._open: dict[str, _Open] = {}
         self._stop_at: float | None = None
         self._asked = self._users_at = float("-inf")
-        self._there: list[str] = []
+        self._there: list[tuple[str, str]] = []
         self._blind: Reason | None = None
         self._sliced = True
         """Whether EndpointSlices are served, as of the last answer."""
@@ -195,7 +195,8 @@ class Releases:
         return not self._open or self._out_of_time(move) or self.full(move) is None
 
     def look(self) -> None:
-        """Notes which pods are released in the cluster, for all moves of a turn."""
+        """Notes which pods are released in the cluster, for all moves of a turn. A mark that the ledger does
+        not know counts in its own namespace alone: who may make pods there may have written it."""
         try:
             pods = self._parts.watched.pods().values()
         except KubeError as e:
@@ -211,17 +212,18 @@ class Releases:
                 every = self._parts.watched.workloads(pod.namespace)
                 sets[pod.namespace] = {w.metadata.uid: w for w in every}
             owner = sets[pod.namespace].get(mark.replica_set)
-            believed = owner is not None and credible(pod, mark, owner)
-            if believed or self._memory.released(pod.uid) is not None:
-                self._there.append(pod.key)
+            known = self._memory.released(pod.uid) is not None
+            if known or (owner is not None and credible(pod, mark, owner)):
+                self._there.append((pod.key, "" if known else pod.namespace))
 
     def full(self, move: Move) -> Reason | None:
         """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
         first, most = self._memory.most_released, self._parts.most()
         most = 1 if move.awaits else most if first is None else min(most, first)
-        if self._blind or len(self._there) + sum(not o.seen_mark for o in self._open.values()) < most:
+        there = [pod for pod, only in self._there if only in ("", move.pod.namespace)]
+        if self._blind or len(there) + sum(not o.seen_mark for o in self._open.values()) < most:
             return self._blind
-        named = ", ".join(self._there[:3])
+        named = ", ".join(there[:3])
         say = f"{move.pod.key} is not released: {named} are, and {most} may be at a time"
         return Reason(ReasonCode.RELEASED, say, {"most": most}, "see evictions.maxReleased")
 
@@ -496,15 +498,27 @@ class Releases:
             case Do.REFER if seen.mark is not None:
                 self._refer(o, pod, seen.mark, fresh)
             case Do.GIVE_BACK if seen.mark is not None:
-                if next_.takes_ready:
-                    say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
-                    self._memory.doubt_release(say)
-                o.unplaced = any(not p.node_name for p in self._own(o, _Glance(self._parts.watched)))
-                o.giving = next_
-                o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
-                self._parts.patches.give_back(pod, seen.mark, o.deployment, fresh)
-                o.back, o.back_at = next_, self._clock.monotonic()
+                self._give_back(o, pod, seen, seen.mark, next_, fresh)
         return None
+
+    def _give_back(
+        self, o: _Open, pod: Pod, seen: Seen, mark: Mark, next_: Step, fresh: Callable[[], bool]
+    ) -> None:
+        """Where it takes a Ready pod the method is off from before, in case nobody lives to say so after."""
+        doubts = next_.takes_ready and self._memory.no_release() is None
+        if doubts:
+            say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
+            self._memory.doubt_release(say)
+        o.unplaced = any(not p.node_name for p in self._own(o, _Glance(self._parts.watched)))
+        o.giving = next_
+        o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
+        try:
+            self._parts.patches.give_back(pod, mark, o.deployment, fresh)
+        except StatusError as e:
+            if doubts and e.code < 500:
+                self._memory.doubt_no_more()
+            raise
+        o.back, o.back_at = next_, self._clock.monotonic()
 
     def _refer(self, o: _Open, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
         """Where that is refused, the pod is given back."""
@@ -613,7 +627,8 @@ class Releases:
         top = _there(_deployment(o, owner, source.workload))
         wants, stopping = top or owner, self._clock.stopping()
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
-        ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
+        controlled = [p for p in own if p.owner is not None]  # the others may be never adopted
+        ready = {p.uid for p in controlled if p.ready and now - (p.ready_since or now) >= pause}
         if wants is None or len(ready) < wants.replicas:
             o.enough_since = o.both_since = None
         elif o.enough_since is None:

@@ -43,6 +43,7 @@ from rebalancer.runtime.live.approval import APPROVE, PLAN, REFUSE, Approvals
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
+from rebalancer.sandbox.controllers.deployment import OwnerController
 from rebalancer.sandbox.resources import ApiError, Resource
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
@@ -1106,6 +1107,23 @@ def test_marks_that_no_replicaset_bears_out_keep_nobody_from_being_released(tmp_
         assert (zones(cluster), {o.status for o in report.outcomes}) == ([2, 2, 2], {Fate.DONE})
 
 
+def test_marks_of_another_namespace_that_the_ledger_does_not_know_hold_nobody_up(tmp_path: Path) -> None:
+    """Whoever may make pods in a namespace can write marks there that its ReplicaSet bears out."""
+    theirs = deployment("api", "evil").placed({"b-0": 5})
+    one = replace(FIRST, policy=replace(FIRST.policy, max_total=Limit(1)))
+    with Cluster(objects(*BLOCKED, *objects(theirs)), ready_after=0.1) as cluster:
+        cluster.settle()
+
+        for found in cluster.store.list("Pod", "evil"):
+            meta, at = found["metadata"], int(time.time())
+            owner, value = meta["ownerReferences"][0]["uid"], meta["labels"][HASH]
+            mark = Mark(label=HASH, value=value, replica_set=owner, pod=meta["uid"], at=at, by="x/y")
+            marked(cluster, meta["name"], str(mark), "evil", label=False)
+        cluster.settle()
+        report, _ = cycle(cluster, tmp_path, replace(OPTIONS, planning=one))
+        assert report.evicted == 1
+
+
 def test_another_installation_leaves_it_alone(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
@@ -1146,6 +1164,29 @@ def test_an_undo_takes_the_replacement_and_costs_are_as_they_were(tmp_path: Path
         sent = patches(cluster)
         cycle(cluster, tmp_path, memory=memory)
         assert patches(cluster) == sent
+
+
+@pytest.mark.parametrize("code", [409, 422], ids=["changed meanwhile", "a webhook refuses it"])
+def test_an_undo_that_was_refused_took_no_ready_pod(code: int, tmp_path: Path) -> None:
+    """The old pod goes by itself then; the method stays on."""
+    memory, protected = Memory(SystemClock(), HistoryRules()), {"rebalancer.io/evict": "false"}
+
+    def protect() -> None:
+        (old,) = released(cluster)
+        cluster.faults.add(Reply(code), verb="patch", resource="pods", path=old["metadata"]["name"])
+        change = partial(lambda p: p["metadata"]["annotations"].update(protected))
+        cluster.store.modify("Pod", old["metadata"]["name"], "default", change)
+
+    def refused() -> bool:
+        return any(a.code == code and a.verb == "patch" for a in cluster.server.accesses)
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        end = once_when(refused, lambda: died(cluster))
+        with once_when(lambda: both(cluster), protect), end:
+            cycle(cluster, tmp_path, SLOW, memory=memory)
+        assert refused()
+        assert memory.no_release() is None
 
 
 def test_a_pod_that_its_deployment_no_longer_owns_goes_back(tmp_path: Path) -> None:
@@ -1526,6 +1567,23 @@ def test_two_that_are_given_back_before_either_is_adopted_take_no_ready_pod(
         process(cluster, tmp_path, 1, fresh=True)
         back = [p for p in pods(cluster) if HASH in p["metadata"]["labels"]]
         assert len(back) == 4 + 1, "the second waits until the first is adopted"
+
+
+def test_what_nobody_has_adopted_yet_is_none_of_those_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given back has no controller while its manager is down, or a webhook refuses it."""
+    monkeypatch.setattr("rebalancer.runtime.cycle.releases.FINISHING", 1.0)
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        until(lambda: both(cluster))
+        cluster.settle()
+        cluster.loop.controllers = [c for c in cluster.loop.controllers if not isinstance(c, OwnerController)]
+        other = next(p["metadata"]["name"] for p in pods(cluster) if HASH in p["metadata"]["labels"])
+        cluster.store.modify("Pod", other, "default", lambda p: p["metadata"].update(ownerReferences=[]))
+        process(cluster, tmp_path, 2, fresh=True)
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
 def unready(p: Json) -> None:
