@@ -195,8 +195,8 @@ def settings_of(config: Path | None, namespaces: list[str] | None = None, every:
 
 def read(source: Source, named: Sequence[str] = ()) -> Loaded:
     """The cluster; a terminal shows how far that has come. `named`: namespaces that must exist."""
+    from rebalancer.model.snapshot import check_namespaces
     from rebalancer.runtime.commands.source import load_snapshot
-    from rebalancer.runtime.cycle.clock import check_namespaces
 
     with progress("reading the cluster") as tell:
         loaded = load_snapshot(source, tell)

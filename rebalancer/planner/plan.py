@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -12,6 +12,7 @@ from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.objective import OnProgress, unwatched
 from rebalancer.policy.options import Method, PolicyOptions
@@ -327,3 +328,29 @@ def crowded_out(pod: Pod) -> Refusal:
             "the next cycle plans it anew",
         ),
     )
+
+
+# The domains that a pod leaves. Caps count by them, and the ledger records them.
+
+
+def domains_left(snapshot: Snapshot, plan: Plan) -> Callable[[Move], list[str]]:
+    """For a move of the plan: the domains (key=value) that the pod leaves, by the constraints that the move
+    mends."""
+    labels = {n.name: n.labels for n in snapshot.nodes}
+
+    def left(move: Move) -> list[str]:
+        here = labels.get(move.pod.node_name, {})
+        keys = (plan.constraints[i].constraint.topology_key for i in move.fixes)
+        return [f"{k}={here[k]}" for k in dict.fromkeys(keys) if k in here]
+
+    return left
+
+
+def domains_reached(
+    plan: Plan, labels: Mapping[str, Mapping[str, str]], move: Move, nodes: Iterable[str]
+) -> frozenset[str]:
+    """The domains (key=value) of the constraints that the move mends, on these nodes."""
+    keys = {plan.constraints[i].constraint.topology_key for i in move.fixes}
+    if move.awaits:
+        return frozenset(d for d in move.awaits if d.partition("=")[0] in keys)
+    return frozenset(f"{key}={labels.get(node, {}).get(key, '')}" for key in keys for node in nodes)

@@ -16,10 +16,9 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner import PlanOptions
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import Plan, domains_left
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.clock import domains_left
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
 from tests.support.build import NOW, deployment, node, snapshot

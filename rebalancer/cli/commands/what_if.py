@@ -133,10 +133,10 @@ def simulate(
         raise typer.BadParameter("-o html is for --days")
     if label and add_nodes is None:
         raise typer.BadParameter("--label is for --add-nodes")
+    from rebalancer.model.snapshot import check_namespaces
     from rebalancer.report.output import to_json
     from rebalancer.report.simulated import to_table
     from rebalancer.runtime.commands.source import capture
-    from rebalancer.runtime.cycle.clock import check_namespaces
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.settings import plan_options
 

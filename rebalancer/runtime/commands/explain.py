@@ -21,11 +21,10 @@ from rebalancer.manifests import read_objects
 from rebalancer.model.decode import Decoder
 from rebalancer.model.pod import Pod
 from rebalancer.model.selectors import Requirement, Selector
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, check_readable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, connected
-from rebalancer.runtime.cycle.clock import check_readable
 
 FRESH = 60.0
 """Seconds after which a refusal says too little of the cluster as it is now."""

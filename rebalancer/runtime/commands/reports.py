@@ -21,7 +21,7 @@ from rebalancer.errors import UserError
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests.documents import SUFFIXES, manifests_in
 from rebalancer.model.reason import listing
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, check_namespaces, check_readable
 from rebalancer.month import Lived, Variant, play, restart_findings
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.pace import Throttle, pace
@@ -35,7 +35,6 @@ from rebalancer.report.text import full_key
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.explain import parse_selector, pods_of
 from rebalancer.runtime.commands.source import Source, load_snapshot, with_label_users
-from rebalancer.runtime.cycle.clock import check_namespaces, check_readable
 from rebalancer.runtime.observers.neighbours import neighbours
 from rebalancer.settings import Settings, plan_options
 

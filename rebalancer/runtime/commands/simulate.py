@@ -30,7 +30,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import plural
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, check_readable
 from rebalancer.outcome import CycleReport, End, Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import ConstraintResult, Plan
@@ -43,7 +43,7 @@ from rebalancer.report.simulated import (
 )
 from rebalancer.report.text import full_key
 from rebalancer.runtime.commands.remembered import HistoryLine, history_of
-from rebalancer.runtime.cycle.clock import SystemClock, check_readable
+from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.live.assembly import Surroundings

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from rebalancer.manifests import read_objects, read_snapshot
 from rebalancer.manifests.writing import Reading, SnapshotFile, plain, snapshot_file, stripped, write_snapshot
 from rebalancer.manifests.writing import redact as redacted
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, check_readable, warned
 from rebalancer.policy.replace_first import asked_for
-from rebalancer.runtime.cycle.clock import SystemClock, check_readable, warned
+from rebalancer.runtime.cycle.clock import SystemClock
 
 if TYPE_CHECKING:
     from rebalancer.kube.connection import Connection

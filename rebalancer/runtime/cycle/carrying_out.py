@@ -20,10 +20,10 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.pace import chains, must_stay_ready
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Move, Plan, domains_left
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
-from rebalancer.runtime.cycle.clock import Clock, RateLimit, domains_left
+from rebalancer.runtime.cycle.clock import Clock, RateLimit
 from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases

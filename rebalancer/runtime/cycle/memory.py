@@ -28,7 +28,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
-from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import (
@@ -84,7 +84,7 @@ from rebalancer.policy.waits import (
     why,
 )
 from rebalancer.policy.waits import first_seen as first_violated
-from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.spread.constraint import Constraint
 
 # What the ledger says of an outcome, and how it counts.

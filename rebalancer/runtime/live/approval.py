@@ -34,10 +34,10 @@ from rebalancer.model.reason import Reason, ReasonCode, clean, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
 from rebalancer.planner.pace import pace
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Move, Plan, domains_reached
 from rebalancer.policy.options import ApprovalRules, Approved, Method
 from rebalancer.report.text import said_move, short_names
-from rebalancer.runtime.cycle.clock import Clock, domains_reached
+from rebalancer.runtime.cycle.clock import Clock
 
 PLAN = "rebalancer-plan"
 """Name of the ConfigMap."""

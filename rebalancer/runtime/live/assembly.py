@@ -22,7 +22,7 @@ from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.reading import Objects, label_users, read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, check_namespaces, check_readable, warned
 from rebalancer.model.workload import RuntimeClass
 from rebalancer.outcome import Fate, Observer, Observers, Outcome
 from rebalancer.planner import PlanOptions
@@ -33,14 +33,7 @@ from rebalancer.policy.owners import not_looked_at
 from rebalancer.policy.replace_first import asked_for
 from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
-from rebalancer.runtime.cycle.clock import (
-    Clock,
-    RateLimit,
-    SignOfLife,
-    check_namespaces,
-    check_readable,
-    warned,
-)
+from rebalancer.runtime.cycle.clock import Clock, RateLimit, SignOfLife
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts

@@ -23,14 +23,14 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.constraints import policy_for
-from rebalancer.planner.plan import Move, Plan, PlanOptions
+from rebalancer.planner.plan import Move, Plan, PlanOptions, domains_left, domains_reached
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules, end_of, together
-from rebalancer.runtime.cycle.clock import Clock, domains_left, domains_reached
+from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health
