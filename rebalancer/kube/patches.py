@@ -169,15 +169,9 @@ class ReleasePatches:
         )
 
     def _asked(self, method: Literal["GET", "PATCH"], pod: Pod, **more: Any) -> _Head:
-        """What the answer says of the pod; one about anything else is none."""
-        target = Target(method.lower(), _PODS, pod.namespace, pod.name)
-        where = _PODS.path(pod.namespace, pod.name)
-        answer = self._connection.request(method, where, target, read_timeout=_READ_TIMEOUT, **more)
-        found = self._connection.decoded(answer.body, _Answer, target).metadata
-        if found.uid != pod.uid:
-            say = f"{target}: the answer is about another pod"
-            raise ResponseError(say, PROXY, target=target, code=answer.code)
-        return found
+        where = _PODS, pod.namespace, pod.name
+        body, target = _asked(self._connection, method, where, uid=pod.uid, **more)
+        return self._connection.decoded(body, _Answer, target).metadata
 
 
 class _Head(Struct, frozen=True, rename="camel"):
@@ -187,6 +181,27 @@ class _Head(Struct, frozen=True, rename="camel"):
 
 class _Answer(Struct, frozen=True):
     metadata: _Head
+
+
+def _asked(
+    connection: Connection,
+    method: Literal["GET", "PATCH"],
+    where: tuple[Resource, str, str],
+    *,
+    uid: str = "",
+    **more: Any,
+) -> tuple[bytes, Target]:
+    """What the answer says of an object (`uid`: of that one); one about anything else is none."""
+    resource, namespace, name = where
+    target = Target(method.lower(), resource, namespace, name)
+    answer = connection.request(
+        method, resource.path(namespace, name), target, read_timeout=_READ_TIMEOUT, **more
+    )
+    found = connection.decoded(answer.body, _Answer, target).metadata.uid
+    if found != (uid or found):
+        say = f"{target}: the answer is about another {resource.kind}"
+        raise ResponseError(say, PROXY, target=target, code=answer.code)
+    return answer.body, target
 
 
 def _ours(reference: Json, mark: Mark, deployment: str) -> bool:
@@ -209,7 +224,6 @@ def _reference(owner: OwnerReference) -> Json:
 FIX_MANAGER = "rebalancer-fix"
 """The field manager under which this is written."""
 _DEPLOYMENTS = RESOURCES["Deployment"]
-_TIMEOUT = 15.0
 
 
 class Deployments:
@@ -220,14 +234,7 @@ class Deployments:
 
     def get(self, namespace: str, name: str) -> Json:
         """The Deployment now."""
-        answer = self._connection.request(
-            "GET",
-            _DEPLOYMENTS.path(namespace, name),
-            Target("get", _DEPLOYMENTS, namespace, name),
-            read_timeout=_TIMEOUT,
-        )
-        found: Json = msgspec.json.decode(answer.body)
-        return found
+        return self._asked("GET", namespace, name)
 
     def set_constraints(self, seen: Json, constraints: Sequence[Json]) -> Json:
         """The Deployment with these spread constraints, if it still is as it was seen; else ConflictError.
@@ -236,21 +243,22 @@ class Deployments:
         stay when its author takes a constraint away.
         """
         metadata = seen["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        answer = self._connection.request(
+        return self._asked(
             "PATCH",
-            _DEPLOYMENTS.path(namespace, name),
-            Target("patch", _DEPLOYMENTS, namespace, name),
+            metadata["namespace"],
+            metadata["name"],
+            uid=metadata["uid"],
             query={"fieldManager": FIX_MANAGER},
             body={
                 "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
                 "spec": {"template": {"spec": {"topologySpreadConstraints": list(constraints)}}},
             },
-            read_timeout=_TIMEOUT,
             content_type="application/merge-patch+json",
         )
-        found: Json = msgspec.json.decode(answer.body)
-        return found
+
+    def _asked(self, method: Literal["GET", "PATCH"], namespace: str, name: str, **more: Any) -> Json:
+        body, target = _asked(self._connection, method, (_DEPLOYMENTS, namespace, name), **more)
+        return self._connection.decoded(body, Json, target)
 
 
 # Events (events.k8s.io/v1) on pods and their owners, written and read back.

@@ -10,6 +10,7 @@ import pytest
 
 from rebalancer.kube.reading import label_users
 from rebalancer.kube.resources import LABEL_USERS
+from rebalancer.kube.resources import Resource as Read
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import LabelUsers, Method, PolicyOptions
@@ -110,3 +111,48 @@ def test_nothing_is_read_unless_somebody_asks_for_the_method() -> None:
     says = [{**o, "metadata": {**o["metadata"], "annotations": {"rebalancer.io/method": "auto"}}}
             if o["kind"] == "Deployment" else o for o in objects(*WEB)]  # fmt: skip
     assert asked_for(snapshot(says), PolicyOptions())
+
+
+BY_LABEL = {"matchLabels": {"pod-template-hash": "x"}}
+CALICO = {"selector": "pod-template-hash == 'x'"}
+SUBJECT = {"subject": {"pods": {"namespaceSelector": {}, "podSelector": BY_LABEL}}}
+ENDPOINTS = {"endpointSelector": {"matchLabels": {"k8s:pod-template-hash": "x"}}}
+SELECTS: dict[str, Json] = {
+    "networking.k8s.io": {"podSelector": BY_LABEL},
+    "policy.networking.k8s.io": SUBJECT,
+    "DestinationRule": {"host": "web", "subsets": [{"name": "a", "labels": BY_LABEL["matchLabels"]}]},
+    "EnvoyFilter": {"workloadSelector": {"labels": BY_LABEL["matchLabels"]}},
+    "Gateway": {"selector": BY_LABEL["matchLabels"]},
+    "ServiceEntry": {"workloadSelector": {"labels": BY_LABEL["matchLabels"]}},
+    "Sidecar": {"workloadSelector": {"labels": BY_LABEL["matchLabels"]}},
+    "security.istio.io": {"selector": BY_LABEL},
+    "telemetry.istio.io": {"selector": BY_LABEL},
+    "extensions.istio.io": {"selector": BY_LABEL},
+    "policy.linkerd.io": {"podSelector": BY_LABEL, "port": 80},
+    "CiliumEgressGatewayPolicy": {"selectors": [{"podSelector": BY_LABEL}]},
+    "CiliumLocalRedirectPolicy": {"redirectBackend": {"localEndpointSelector": BY_LABEL}},
+    "cilium.io": ENDPOINTS,
+    "crd.projectcalico.org": CALICO,
+    "projectcalico.org": CALICO,
+    "Group": {"podSelector": BY_LABEL},
+    "ClusterGroup": {"podSelector": BY_LABEL},
+    "crd.antrea.io": {"appliedTo": [{"podSelector": BY_LABEL}]},
+    "vpcresources.k8s.aws": {"podSelector": BY_LABEL},
+    "monitoring.coreos.com": {"selector": BY_LABEL},
+}
+"""How objects of each kind, or of all others of a group, select by the label."""
+
+
+@pytest.mark.parametrize("user", LABEL_USERS, ids=lambda r: r.qualified)
+def test_an_object_of_any_of_these_kinds_that_selects_by_the_label_keeps_the_pod(user: Read) -> None:
+    resource = Resource(user.group, "v1", user.kind, user.plural, user.kind.lower(), user.namespaced,
+                        storage=user.qualified)  # fmt: skip
+    body = SELECTS.get(user.kind) or SELECTS[user.group]
+    thing = made(user.kind, f"{user.group}/v1", "by-hash", spec=body)
+    if not user.namespaced:
+        del thing["metadata"]["namespace"]
+    with served(resource):
+        policy = PolicyOptions(method="auto", label_users=read(thing))
+        found = plan(snapshot(*WEB), PlanOptions(policy=policy))
+    assert not found.moves
+    assert any(f"{user.kind} by-hash names pod-template-hash" in b.reason.message for b in found.blocked)

@@ -8,12 +8,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from rebalancer.kube.errors import ConflictError, Target
+from rebalancer.kube.errors import ConflictError, ResponseError, Target
 from rebalancer.kube.patches import FIX_MANAGER, Deployments
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.prevention.rollouts import why_not
@@ -22,7 +23,7 @@ from tests.support.build import nodes, objects
 from tests.support.processes.command import BIN, call, environment
 from tests.support.processes.forked import Program
 from tests.support.rollouts import CASES, HASH
-from tests.support.sandbox import Cluster
+from tests.support.sandbox import Cluster, Reply
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import FakeTime, connected
 from tests.support.waiting import until
@@ -106,6 +107,25 @@ def test_what_somebody_has_changed_meanwhile_is_not_overwritten(cluster: Cluster
             list(apply(live, wanted(seen), FakeTime()))
     assert "matchLabelKeys" not in there(cluster)["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
     assert FIX_MANAGER
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"{}", b'{"kind":"Status","metadata":{}}'])
+@pytest.mark.parametrize("verb", ["get", "patch"])
+def test_an_answer_that_is_no_deployment_is_an_error_that_names_it(
+    verb: str, body: bytes, cluster: Cluster
+) -> None:
+    """As a proxy gives it, with 200."""
+    with connected(cluster.server) as connection:
+        live = Deployments(connection)
+        seen = live.get("default", "web")
+        cluster.faults.add(Reply(200, body), verb=verb, resource="deployments")
+        ask = (
+            partial(live.set_constraints, seen, ())
+            if verb == "patch"
+            else partial(live.get, "default", "web")
+        )
+        with pytest.raises(ResponseError, match="default/web"):
+            asks[verb]()
 
 
 def changed(seen: Json, **changes: object) -> Json:

@@ -127,6 +127,15 @@ def test_a_rollout_that_says_so_stays_for_its_services_ask_for_its_hash() -> Non
     assert "belongs to Rollout" in of(things)
 
 
+def test_the_label_of_argo_rollouts_is_one_that_its_services_ask_for() -> None:
+    """Also where nobody owns the ReplicaSet by now: active, stable and canary Services select by it."""
+    key, value = "rollouts-pod-template-hash", {"rollouts-pod-template-hash": "x"}
+    labels = {"spec": {"selector": {"matchLabels": {"owner": None, **value}}}, **SAYS_YES}
+    made = [*replica_set("web").labels(app="web", **value).placed({"a-0": 2, "b-0": 1}).build()]
+    said = of(patched("ReplicaSet", labels, made), FULL, service({"app": "web", **value}))
+    assert f"Service web asks for {key}" in said
+
+
 def affinity(part: str = "podAntiAffinity", *, namespaces: Any = None, **labels: str) -> list[Json]:
     """Another workload whose pods mind these labels."""
     term: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
