@@ -92,10 +92,10 @@ def resource_list(quantities: dict[str, str | int | float] | None, path: str | N
 
 
 def epoch(time: str | None) -> float | None:
-    """A time in RFC 3339 as seconds since the epoch; None for what is none."""
+    """A time in RFC 3339 as seconds since the epoch; None for what is none, or beyond what UTC can show."""
     try:
-        return datetime.fromisoformat(time or "").timestamp()
-    except ValueError:
+        return datetime.fromisoformat(time or "").astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
         return None
 
 

@@ -195,6 +195,28 @@ def test_pause_of_a_domain_binds_within_one_eviction_and_ends_by_itself() -> Non
         assert m.cycle(RULES, BRAKED).report.evicted > 1
 
 
+@pytest.mark.parametrize("said", [f"{ZONE_C} 9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59-12:00"])
+def test_a_pause_that_ends_later_than_any_page_can_show_has_no_end(said: str) -> None:
+    with Machine(THINGS) as m:
+        m.cycle(RULES, replace(LOOKS, brake=BRAKE))
+
+        def pause(_: float) -> None:
+            key = "rebalancer.io/pause-domain-x" if said.startswith(ZONE_C) else "rebalancer.io/pause"
+            m.server.store.modify(
+                "ConfigMap",
+                BRAKE.name,
+                BRAKE.namespace,
+                lambda o: o["metadata"].update(annotations={key: said}),
+            )
+
+        m.time.during = pause
+        m.cycle(RULES, BRAKED)
+        then = m.cycle(RULES, BRAKED)
+        assert "web" not in moved(then)
+        assert said in then.report.message
+        assert "waits until" not in then.report.message
+
+
 @pytest.mark.parametrize("slip", ["zone=C", "topologi.kubernetes.io/zone=c"])
 def test_pause_of_a_domain_that_no_node_is_in_pauses_everything(slip: str, tmp_path: Path) -> None:
     with Machine(THINGS) as m:
