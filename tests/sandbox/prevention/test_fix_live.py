@@ -119,11 +119,7 @@ def test_an_answer_that_is_no_deployment_is_an_error_that_names_it(
         live = Deployments(connection)
         seen = live.get("default", "web")
         cluster.faults.add(Reply(200, body), verb=verb, resource="deployments")
-        ask = (
-            partial(live.set_constraints, seen, ())
-            if verb == "patch"
-            else partial(live.get, "default", "web")
-        )
+        asks = {"get": partial(live.get, "default", "web"), "patch": partial(live.set_constraints, seen, ())}
         with pytest.raises(ResponseError, match="default/web"):
             asks[verb]()
 
