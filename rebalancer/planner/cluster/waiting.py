@@ -8,7 +8,7 @@ there yet, or not bound, can go as soon as it is: until then it may go wherever 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -107,10 +107,10 @@ class Waiting:
         """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
-        self._roomy: dict[int, bool] = {}
-        """By template, as the simulation stood at `_mark`: nodes that take it; whether one has room."""
+        self._room: dict[int, Bools] = {}
+        """By template, as the simulation stood at `_mark`: nodes that take it, and that have room for it."""
         self._kinds: dict[bytes, int] = {}
-        self._met: dict[tuple[int, int], tuple[bool, bool]] = {}
+        self._met: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
 
     @property
     def templates(self) -> Collection[PodTemplate]:
@@ -156,16 +156,17 @@ class Waiting:
         if self._mark != simulation.state.mark:
             self._mark = simulation.state.mark
             self._open.clear()
-            self._roomy.clear()
+            self._room.clear()
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
-        able = [t for t in concerned if id(t) in fits or self._has_room(t)]
+        able = [t for t in concerned if id(t) in fits or self._room_of(t).any()]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
+        linked = [t for t, _ in self._opened(able, self._templates.values(), node, fits)]
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
                     leaving.let_go()
-                taken = simulation.state.table.none
+                taken = none = simulation.state.table.none
                 last: list[tuple[PodTemplate, int]] = []
                 found: list[tuple[PodTemplate, Bools]] = []
                 for t in able:
@@ -174,22 +175,59 @@ class Waiting:
                         nodes = simulation.framework(t).feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
-                    if nodes.any() and touched.intersection(self._groups.counted(t)):
-                        return t
-                    if nodes is not before[id(t)] and self._raises(t, nodes & ~before[id(t)]):
-                        return t
-                    taken = taken | nodes
                     found.append((t, nodes))
                     if len(last) <= _TRIED:
                         last += [(t, int(n)) for n in np.flatnonzero(nodes)]
+                placed = [t for t, nodes in found if nodes.any()]
+                chained = self._opened(placed, linked, node, fits if gone else ())
+                found += chained
+                for t, nodes in found:
+                    if nodes.any() and touched.intersection(self._groups.counted(t)):
+                        return t
+                    was = before.get(id(t), none)
+                    if nodes is not was and self._raises(t, nodes & ~was):
+                        return t
+                    taken = taken | nodes
                 open_ = simulation.framework(replacement).feasible(replacement)
                 if (open_ & ~taken).any() or self._room_for_all(found, open_, replacement):
                     continue
                 # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
-                alone = sum(len(self._waiting[id(t)]) for t in concerned) == 1 and len(last) <= _TRIED
+                number = sum(len(self._waiting[id(t)]) for t in concerned)
+                alone = number == 1 and not chained and len(last) <= _TRIED
                 if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
                     return next((t for t, n in last if open_[n]), last[0][0])
         return None
+
+    def _opened(
+        self,
+        placed: Collection[PodTemplate],
+        among: Iterable[PodTemplate],
+        node: int,
+        fits: Collection[int],
+    ) -> list[tuple[PodTemplate, Bools]]:
+        """Those that may find a node once the placed, or others of these, have one, and nodes with room;
+        `node` has it for `fits`."""
+        found: list[tuple[PodTemplate, Bools]] = []
+        left = {id(t): t for t in among} if placed else {}
+        while kinds := {self._kind(t): t for t in placed}:
+            more = {i: t for i, t in left.items() if any(self._opens(k, by, t) for k, by in kinds.items())}
+            placed = []
+            for i, t in more.items():
+                del left[i]
+                nodes = self._room_of(t).copy()
+                nodes[node] |= i in fits
+                if nodes.any():
+                    found.append((t, nodes))
+                    placed.append(t)
+        return found
+
+    def _opens(self, kind: int, placed: PodTemplate, waiting: PodTemplate) -> bool:
+        alone = kind == self._kind(waiting) and self._pods_of_kind[kind] == 1
+        return not alone and self._meet(waiting, placed)[2]
+
+    @cached_property
+    def _pods_of_kind(self) -> Counter[int]:
+        return Counter(self._kind(p.template) for pods in self._waiting.values() for p in pods)
 
     def _open_before(self, waiting: PodTemplate) -> Bools:
         """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
@@ -205,8 +243,9 @@ class Waiting:
     def _conflict(self, waiting: PodTemplate, other: PodTemplate) -> bool:
         return self._meet(waiting, other)[1]
 
-    def _meet(self, waiting: PodTemplate, other: PodTemplate) -> tuple[bool, bool]:
-        """Whether where the other is can matter to the pod beyond room; whether they can conflict."""
+    def _meet(self, waiting: PodTemplate, other: PodTemplate) -> tuple[bool, bool, bool]:
+        """Whether where the other is can matter to the pod beyond room; whether they can conflict; whether
+        the other's placement can open a node to it."""
         kinds = self._kind(waiting), self._kind(other)
         found = self._met.get(kinds)
         if found is None:
@@ -214,7 +253,8 @@ class Waiting:
             counted = self._groups.counted(other)
             bound = not set(self._groups.carried(waiting)).isdisjoint(counted)
             matters = bool(waiting.claims or waiting.resource_claims) or bound or conflict
-            found = self._met[kinds] = matters, conflict
+            opens = can_open(self._simulation.state, other, waiting)
+            found = self._met[kinds] = matters, conflict, opens
         return found
 
     @remembered()
@@ -247,7 +287,9 @@ class Waiting:
         """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""
         if not nodes.any():
             return False
-        for group in (self._groups.all[i] for i in self._groups.counted(waiting)):
+        # Its own constraints see to themselves.
+        beside = set(self._groups.counted(waiting)).difference(self._groups.carried(waiting))
+        for group in (self._groups.all[i] for i in sorted(beside)):
             counts = group.counts(self._simulation.state)
             into = group.domain_of[nodes]
             into = into[first_places(into)]
@@ -268,13 +310,12 @@ class Waiting:
             return True
         return (a := victim.affinity) is not None and a.pod_anti_affinity is not None
 
-    def _has_room(self, waiting: PodTemplate) -> bool:
-        """Whether some node has room for the pod."""
-        found = self._roomy.get(id(waiting))
+    def _room_of(self, waiting: PodTemplate) -> Bools:
+        """bool[N]: nodes that have room for the pod as the simulation stands before the eviction."""
+        found = self._room.get(id(waiting))
         if found is None:
             every = np.arange(self._simulation.state.table.size)
-            found = bool(self._simulation.has_room(waiting, every).any())
-            self._roomy[id(waiting)] = found
+            found = self._room[id(waiting)] = self._simulation.has_room(waiting, every)
         return found
 
     def _fits(self, node: int, freed: Mapping[str, int]) -> set[int]:
@@ -342,6 +383,13 @@ def by_template(pods: Iterable[tuple[Hashable, PodTemplate]]) -> list[Waits]:
     return [Waits(template, tuple(keys)) for template, keys in found.values()]
 
 
+def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> bool:
+    """Whether a placement of the one can open a node to the other."""
+    if state.terms.of(waiting).required:
+        return True
+    return any(c.counts(placed.namespace, placed.labels) for c in state.constraints(waiting, hard=True))
+
+
 class _Left:
     """Pods that found no node, by template in order, and by where a placement can matter to them."""
 
@@ -405,19 +453,11 @@ class Placing:
         while opened:
             at = opened.pop()
             for waits in left.beside(at, self.state):
-                if self._linked(waits.template, at):
+                if can_open(self.state, at, waits.template):
                     before = len(self.placed)
                     left.put(self._some(waits))
                     if len(self.placed) > before:
                         opened.append(waits.template)
-
-    def _linked(self, waiting: PodTemplate, placed: PodTemplate) -> bool:
-        """Whether a placement of the one can open a node to the other."""
-        if self.state.terms.of(waiting).required:
-            return True
-        return any(
-            c.counts(placed.namespace, placed.labels) for c in self.state.constraints(waiting, hard=True)
-        )
 
     def _some(self, waits: Waits) -> Waits:
         """Places pods of one template until no node takes one; what is left."""

@@ -104,3 +104,34 @@ def test_the_last_room_is_left_to_a_pod_that_waits_for_a_claim(
     (late,) = objects(pod("late").requests(cpu=1).mounts("data"))
     late["metadata"]["creationTimestamp"] = ago(age)
     assert len(plan(snapshot(*DRAINED, web, late, *storage)).moves) == (0 if stays else 1)
+
+
+TIGHT = [node("a-0").zone("a").cpu("200m"), node("b-0").zone("b").cpu("200m")]
+"""Room for one more pod in zone a; zone b is full."""
+FIRST: dict[str, tuple[list[Any], int]] = {
+    "one that is placed raises the minimum for another of its own": (
+        [workload("w").requests(cpu="100m").spread("zone", 1).placed({"a-0": 1, "": 2})],
+        0,
+    ),
+    "or brings one that wants to be near it": (
+        [
+            workload("w").requests(cpu="100m").placed({"a-0": 1}),
+            workload("x").requests(cpu="100m").near("region", app="w2").placed({"": 1}),
+            workload("w2").requests(cpu="100m").selects(zone="b").placed({"": 1}),
+        ],
+        0,
+    ),
+    "alone it opens nothing": (
+        [workload("w").requests(cpu="100m").spread("zone", 1).placed({"a-0": 1, "": 1})],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
+@pytest.mark.parametrize(("waiting", "moves"), FIRST.values(), ids=FIRST)
+def test_pods_that_wait_open_nodes_to_one_another(waiting: list[Any], moves: int, kind: str) -> None:
+    """The first of them takes the room that the victim leaves, and lets the next one into the last room."""
+    web = workload("web", kind).requests(cpu="100m").spread("zone", 1).placed({"b-0": 2})
+    tight = [n.label("region", "r") for n in TIGHT]
+    assert len(plan(snapshot(*tight, web, *waiting)).moves) == moves
