@@ -331,7 +331,8 @@ class LiveEvictor(Evictor):
             once=True,
             fresh=fresh,
         )
-        if b'"Success"' not in answer.body:
+        said = self._connection.decoded(answer.body, dict[str, Any], target)
+        if (said.get("kind"), said.get("status")) != ("Status", "Success"):
             text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"
             raise ResponseError(text, PROXY, target=target, code=answer.code)
         return answer.code

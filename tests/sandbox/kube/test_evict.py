@@ -236,6 +236,23 @@ def test_a_proxy_that_gives_up_may_have_a_request_at_work_behind_it(
     assert sum(time.waits) >= 25
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"result": "Success"}',
+        b'{"kind": "Status", "status": "Failure", "reason": "Success"}',
+        b'["Success"]',
+    ],
+)
+def test_an_answer_that_only_has_the_word_is_no_eviction(
+    server: ApiServer, time: FakeTime, body: bytes
+) -> None:
+    server.faults.add(Reply(201, body), subresource="eviction", times=1)
+    with connected(server) as c:
+        outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
+    assert (outcome.result, outcome.posts) == (Result.EVICTED, 2)
+
+
 def test_nonsense_after_the_server_acted_is_read_back(server: ApiServer, time: FakeTime) -> None:
     server.faults.add(Garbage(b"<html>hotel wifi</html>"), subresource="eviction", times=1)
     with connected(server) as c:
