@@ -8,7 +8,7 @@ there yet, or not bound, can go as soon as it is: until then it may go wherever 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -161,7 +161,7 @@ class Waiting:
         able = [t for t in concerned if id(t) in fits or self._room_of(t).any()]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
-        linked = [t for t, _ in self._opened(able, self._templates.values(), node, fits)]
+        linked = self._by_kind(t for t, _ in self._opened(able, self._of_kind, node, fits))
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
@@ -200,34 +200,48 @@ class Waiting:
 
     def _opened(
         self,
-        placed: Collection[PodTemplate],
-        among: Iterable[PodTemplate],
+        placed: Iterable[PodTemplate],
+        among: Mapping[int, Sequence[PodTemplate]],
         node: int,
         fits: Collection[int],
     ) -> list[tuple[PodTemplate, Bools]]:
-        """Those that may find a node once the placed, or others of these, have one, and nodes with room;
-        `node` has it for `fits`."""
+        """Those, by kind, that may find a node once the placed, or others of these, have one, and nodes with
+        room; `node` has it for `fits`."""
         found: list[tuple[PodTemplate, Bools]] = []
-        left = {id(t): t for t in among} if placed else {}
-        while kinds := {self._kind(t): t for t in placed}:
-            more = {i: t for i, t in left.items() if any(self._opens(k, by, t) for k, by in kinds.items())}
-            placed = []
-            for i, t in more.items():
-                del left[i]
-                nodes = self._room_of(t).copy()
-                nodes[node] |= i in fits
-                if nodes.any():
-                    found.append((t, nodes))
-                    placed.append(t)
+        left, kinds = set(among), {self._kind(t) for t in placed}
+        while kinds:
+            reached = left & frozenset().union(*(self._opens(k) for k in kinds))
+            left -= reached
+            kinds = set()
+            for kind in sorted(reached):
+                for t in among[kind]:
+                    nodes = self._room_of(t).copy()
+                    nodes[node] |= id(t) in fits
+                    if nodes.any():
+                        found.append((t, nodes))
+                        kinds.add(kind)
         return found
 
-    def _opens(self, kind: int, placed: PodTemplate, waiting: PodTemplate) -> bool:
-        alone = kind == self._kind(waiting) and self._pods_of_kind[kind] == 1
-        return not alone and self._meet(waiting, placed)[2]
+    @remembered(by=int)
+    def _opens(self, kind: int) -> frozenset[int]:
+        """The kinds of waiting pods to which a placement of one of this kind can open a node."""
+        placed = self._of_kind[kind][0]
+        alone = sum(len(self._waiting[id(t)]) for t in self._of_kind[kind]) == 1
+        return frozenset(
+            k
+            for k, (t, *_) in self._of_kind.items()
+            if not (alone and k == kind) and self._meet(t, placed)[2]
+        )
 
     @cached_property
-    def _pods_of_kind(self) -> Counter[int]:
-        return Counter(self._kind(p.template) for pods in self._waiting.values() for p in pods)
+    def _of_kind(self) -> dict[int, list[PodTemplate]]:
+        return self._by_kind(self._templates.values())
+
+    def _by_kind(self, templates: Iterable[PodTemplate]) -> dict[int, list[PodTemplate]]:
+        found: dict[int, list[PodTemplate]] = defaultdict(list)
+        for t in templates:
+            found[self._kind(t)].append(t)
+        return found
 
     def _open_before(self, waiting: PodTemplate) -> Bools:
         """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
