@@ -118,6 +118,7 @@ class InProcess:
 
     who = "the embedded cluster"
     evicting_until = 0.0
+    decoded = Connection.decoded
 
     def __init__(
         self, world: Interleaving, dies_at: int = 0, *, sent: bool = False, calm: bool = False

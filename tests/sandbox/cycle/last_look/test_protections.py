@@ -78,6 +78,8 @@ def data_base() -> list[Any]:
         name = o["metadata"]["name"]
         o["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
         made += objects(claim(name, f"pv-{name}"), volume(f"pv-{name}", name))
+    (db,) = (o for o in made if o["kind"] == "StatefulSet")
+    db["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
     return made
 
 
