@@ -416,7 +416,8 @@ POD_SPEC = fields(
 _TEMPLATE = fields(metadata=fields(labels=labels, annotations=read_annotations), spec=POD_SPEC)
 _STRATEGY = fields(type=same, rollingUpdate=fields(partition=same, maxSurge=same, maxUnavailable=same))
 _COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "currentReplicas")
-_OTHER_COUNTS = ("fullyLabeledReplicas", "currentNumberScheduled", "desiredNumberScheduled", "numberReady")
+_ON_NODES = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+_OTHER_COUNTS = ("fullyLabeledReplicas", *_ON_NODES)
 _STATUS = fields(
     **dict.fromkeys((*_COUNTS, *_OTHER_COUNTS, "observedGeneration", "active", "succeeded", "failed"), same),
     currentRevision=name,

@@ -270,7 +270,8 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
 _MESSAGES = {
     ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
     ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
-    ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up",
+    ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up, or on which "
+    "a DaemonSet's pod is still to be made",
     ReasonCode.NODE_EXPIRING: "its replacement could land on a node that Karpenter is about to replace: it "
     "has drifted, or expires within an hour",
     ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods or "
@@ -287,7 +288,8 @@ _REMEDIES = {
     ReasonCode.PINNED_BY_VOLUME: "spread the volumes: a zonal volume keeps its pod in its zone",
     ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
-    ReasonCode.NODE_STARTING: "wait until it is initialized, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_STARTING: "wait until it is initialized and has its DaemonSets' pods, or drop the "
+    "toleration that admits such nodes",
     ReasonCode.NODE_EXPIRING: "let Karpenter finish; a node that it leaves for an hour counts as staying",
     ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes; where "
     "systems differ, select kubernetes.io/os in the template",

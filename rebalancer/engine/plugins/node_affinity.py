@@ -38,7 +38,7 @@ class NodeAffinity(Plugin):
         if self._added is not None:
             found.enforce(self._added)
         if required is not None:
-            names = _named_nodes(required.node_selector_terms)
+            names = named_nodes(required.node_selector_terms)
             if names is not None and not names:
                 found.blocked = Rejection(self.name, UNRESOLVABLE, (CONFLICT,))
             elif names is not None:
@@ -87,7 +87,7 @@ def _preferred(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]
     return affinity.preferred if affinity is not None else ()
 
 
-def _named_nodes(terms: tuple[NodeSelectorTerm, ...]) -> frozenset[str] | None:
+def named_nodes(terms: tuple[NodeSelectorTerm, ...]) -> frozenset[str] | None:
     """The nodes that PreFilter narrows the search to: every term names some by metadata.name In [one].
 
     Names of several such requirements in one term intersect; None = no narrowing.

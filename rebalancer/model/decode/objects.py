@@ -95,6 +95,8 @@ class _WorkloadStatus(Struct, frozen=True, rename="camel"):
     updated_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
+    desired_number_scheduled: int | None = None
+    number_misscheduled: int = 0
     current_revision: str = ""
     update_revision: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -191,6 +193,7 @@ class Decoder:
         makes_pods = (
             spec.template is not None and kind not in ("Deployment", "DaemonSet") and spec.replicas > 0
         )
+        on_nodes = status.desired_number_scheduled
         strategy = spec.strategy if kind == "Deployment" else spec.update_strategy
         rolling = _RollingUpdate()
         if kind in ("Deployment", "StatefulSet") and not absent(strategy.rolling_update):
@@ -216,6 +219,7 @@ class Decoder:
             updated_replicas=status.updated_replicas,
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
+            on_nodes=None if on_nodes is None else on_nodes + status.number_misscheduled,
             service_account=made.service_account_name or made.service_account,
             runtime_class=made.runtime_class_name,
             node=made.node_name,

@@ -21,6 +21,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
+from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.node import (
     Node,
@@ -144,6 +145,18 @@ def _expelling(node: Node) -> tuple[Taint, ...]:
     return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
 
 
+def _is_there(node: Node) -> bool:
+    """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
+    return bool(node.metadata.uid)
+
+
+def _meant_for(template: PodTemplate) -> frozenset[str]:
+    """The nodes that it names, as a DaemonSet's pod names the one that it waits for."""
+    affinity = template.affinity.node_affinity if template.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return (named_nodes(required.node_selector_terms) if required is not None else None) or frozenset()
+
+
 class Simulation:
     """A cluster state that moves are tried on and then made on. `on_progress`: see `PlanOptions`."""
 
@@ -189,27 +202,30 @@ class Simulation:
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
 
     def _short_of_daemons(self) -> Bools:
-        """bool[N]: new nodes on which a pod of a DaemonSet is still to be made, which will need its room."""
+        """bool[N]: nodes on which a pod of a DaemonSet is still to be made, or made again, and needs room.
+
+        An old node lacks one only if the set's controller wants more than there are; it lacks none of a set
+        without any pod, which perhaps cannot be made.
+        """
         snapshot, table = self.snapshot, self.state.table
-        new = np.array(table.answers(set_up_by)) > snapshot.now
         short: Bools = table.none.copy()
-        if not new.any():
-            return short
         sets = {w.metadata.uid: w for w in snapshot.workloads if w.kind == "DaemonSet"}
-        pods: dict[str, list[Pod]] = {}
+        covered: dict[str, set[str]] = {}
         for p in snapshot.pods if sets else ():
-            if p.owner is not None and p.owner.uid in sets and not p.finished:
-                pods.setdefault(p.owner.uid, []).append(p)
-        for uid, own in pods.items():
+            if p.owner is not None and p.owner.uid in sets:
+                nodes = covered.setdefault(p.owner.uid, set())
+                if not (p.finished or p.terminating):
+                    nodes.update((p.node_name,) if p.node_name else _meant_for(p.template))
+        new = np.array(table.answers(set_up_by)) > snapshot.now
+        there = np.array(table.answers(_is_there), dtype=np.bool_)
+        for uid, nodes in covered.items():
             w = sets[uid]
-            if w.template is None or w.metadata.deletion_timestamp is not None:
+            wanted = w.on_nodes if w.observed_generation >= w.metadata.generation else None
+            where = new if wanted is not None and wanted <= len(nodes) else there
+            if w.template is None or w.metadata.deletion_timestamp is not None or not where.any():
                 continue
-            lacks = new & self.static(w.template)
-            for p in own:
-                if p.node_name in table.index:
-                    lacks[table.index[p.node_name]] = False
-                elif not p.node_name:
-                    lacks &= ~self.static(p.template)
+            lacks = where & self.static(w.template)
+            lacks[[table.index[n] for n in nodes if n in table.index]] = False
             short |= lacks
         return short
 

@@ -131,7 +131,8 @@ def whole(kind: str) -> Json:
         }
         return {"metadata": meta, "spec": {**pod_spec(), "nodeName": "n"}, "status": status}
     selector = {"a": "b"} if kind == "ReplicationController" else sample(LabelSelector)
-    numbers = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    numbers = ["observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
+    numbers += ["desiredNumberScheduled", "numberMisscheduled"]
     return {
         "metadata": meta,
         "spec": {

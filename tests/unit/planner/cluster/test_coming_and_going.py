@@ -107,26 +107,31 @@ def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts
     assert {b.reason.code.value for b in made.blocked} == {"node-not-ready"}
 
 
-def joined(*agents: str, age: int = 30, **selector: str) -> list[Any]:
-    """web crowds zone a, beside an agent on each node; b-0 is so old, and has no agent but these."""
+def joined(*agents: str, age: int = 30, status: dict[str, int] | None = None, **selector: str) -> list[Any]:
+    """web crowds zone a, beside an agent on each node; b-0 is so old, and has no agent but these. `status`:
+    what the agents' controller says."""
     web = workload("web").requests(cpu="200m").spread("zone", 1).placed({"a-0": 3})
     agent = daemon_set("agent").requests(cpu="200m").placed({"a-0": 1})
     found = objects(node("a-0").zone("a"), node("b-0").zone("b"), web, agent)
     for o in found:
-        if o["kind"] == "DaemonSet" and selector:
-            o["spec"]["template"]["spec"]["nodeSelector"] = selector
+        if o["kind"] == "DaemonSet":
+            o["status"] |= status or {}
+            if selector:
+                o["spec"]["template"]["spec"]["nodeSelector"] = selector
         if o["metadata"]["name"] == "b-0":
             o["metadata"]["creationTimestamp"] = rfc3339(NOW - age)
     of_set = next(o for o in found if o["kind"] == "Pod" and o["metadata"]["name"].startswith("agent"))
     for how in agents:
         found.append(new := deepcopy(of_set))
-        new["metadata"] |= {"name": "agent-new", "uid": "new"}
+        new["metadata"] |= {"name": f"agent-{how}", "uid": how}
         new["spec"] |= {"nodeName": "b-0"} if how != "waits" else PINNED
         if how == "waits":
             del new["spec"]["nodeName"]
             new["status"] = {"phase": "Pending"}
         if how == "ends":
             new["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+        if how == "failed":
+            new["status"] = {"phase": "Failed"}
     return found
 
 
@@ -139,13 +144,12 @@ PINNED = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringEx
     ("things", "moves"),
     [
         (joined(), 0),
-        (joined(age=3600), 1),
         (joined("runs"), 1),
-        (joined("ends"), 1),
+        (joined("ends"), 0),
         (joined("waits"), 1),
         (joined(pool="other"), 1),
     ],
-    ids=["to be made", "never made", "there", "made again", "made, and waits", "none belongs there"],
+    ids=["to be made", "there", "made again", "made, and waits", "none belongs there"],
 )
 def test_a_new_node_is_filled_only_once_its_daemons_are_there(things: list[Any], moves: int) -> None:
     """Their controller may be slow when many nodes join; then they would throw out who is there."""
@@ -154,6 +158,37 @@ def test_a_new_node_is_filled_only_once_its_daemons_are_there(things: list[Any],
     if not moves:
         assert {b.reason.code.value for b in found.blocked} == {"node-starting"}
         assert next_change(snapshot(things), PolicyOptions()) == NOW + 90
+
+
+ONE, BOTH = {"desiredNumberScheduled": 1}, {"desiredNumberScheduled": 2}
+ELSEWHERE = ONE | {"numberMisscheduled": 1}
+LONG_THERE: dict[str, tuple[list[Any], int]] = {
+    "its agent is gone, and will be made again": (joined(age=3600, status=BOTH), 0),
+    "its agent has failed": (joined("failed", age=3600, status=BOTH), 0),
+    "its agent ends, as in a rolling update": (joined("ends", age=3600, status=BOTH), 0),
+    "one ends, and the next one is there": (joined("ends", "runs", age=3600, status=BOTH), 1),
+    "one has failed, and the next one waits": (joined("failed", "waits", age=3600, status=BOTH), 1),
+    "the other node's agent is one too many": (joined(age=3600, status=ELSEWHERE), 0),
+    "none is wanted there": (joined(age=3600, status=ONE), 1),
+    "none was, before the set was changed": (joined(age=3600, status=ONE | {"observedGeneration": 0}), 0),
+    "what is wanted is not said": (joined(age=3600), 0),
+    "none belongs there": (joined(age=3600, status=BOTH, pool="other"), 1),
+}
+
+
+@pytest.mark.parametrize(("things", "moves"), LONG_THERE.values(), ids=LONG_THERE)
+def test_a_node_that_lacks_its_daemon_is_not_filled(things: list[Any], moves: int) -> None:
+    """The next one could go nowhere else."""
+    found = plan(snapshot(things))
+    assert len(found.moves) == moves
+    assert {b.reason.code.value for b in found.blocked} == ({"node-starting"} if not moves else set())
+
+
+def test_what_a_daemon_set_that_is_being_deleted_lacks_does_not_come() -> None:
+    things = joined(age=3600, status=BOTH)
+    daemons = next(o for o in things if o["kind"] == "DaemonSet")
+    daemons["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    assert len(plan(snapshot(things)).moves) == 1
 
 
 HOUR, DAY = 3600, 86_400
