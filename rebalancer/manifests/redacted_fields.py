@@ -473,7 +473,11 @@ KINDS: dict[str, Rule] = {
         metadata=META,
         spec=fields(unschedulable=same, taints=each(requirement)),
         status=fields(
-            allocatable=_QUANTITIES, capacity=_QUANTITIES, conditions=_CONDITION_LIST, images=present_images
+            allocatable=_QUANTITIES,
+            capacity=_QUANTITIES,
+            conditions=_CONDITION_LIST,
+            images=present_images,
+            runtimeHandlers=each(fields(name=name)),
         ),
     ),
     "Pod": fields(

@@ -133,12 +133,19 @@ class NodeSpec(Struct, frozen=True, rename="camel", eq=False):
     taints: tuple[Taint, ...] = ()
 
 
+class RuntimeHandler(Struct, frozen=True):
+    """What its container runtime can run containers with; "" is the name of the default."""
+
+    name: str = ""
+
+
 class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
-    """Node status; quantities as written."""
+    """Node status; quantities as written. `runtime_handlers`: none where the runtime does not list them."""
 
     allocatable: dict[str, str | int | float] = {}
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
+    runtime_handlers: tuple[RuntimeHandler, ...] = ()
 
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

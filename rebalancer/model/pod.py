@@ -168,7 +168,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
     made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
-    `os`: the operating system that it says it is for. `runs`: what its containers run, as entries of the
+    `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
+    only replacements have it. `runs`: what its containers run, as entries of the
     API's fields; None where that was not read. `held`: what it takes of its node, where its status says
     something else than its spec; and then `by_spec`: the template without that, which its replacement has.
 
@@ -205,6 +206,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     os: str = ""
+    handler: str = ""
     autosized: bool = False
     unsettled: bool = False
     runs: frozenset[bytes] | None = None

@@ -327,6 +327,7 @@ class RuntimeClass(Struct, frozen=True):
     """node.k8s.io/v1 RuntimeClass."""
 
     metadata: ObjectMeta
+    handler: str = ""
     overhead: Overhead | None = None
     scheduling: Scheduling | None = None
 

@@ -434,7 +434,8 @@ def _by_runtime_class(asked: PodTemplate, made: PodTemplate, by: Admission) -> R
         return None
     scheduling, overhead = runs.scheduling or Scheduling(), runs.takes
     if (
-        asked.overhead == overhead
+        asked.handler == runs.handler
+        and asked.overhead == overhead
         and made.overhead in ({}, overhead)
         and scheduling.node_selector.items() <= asked.node_selector.items()
         and set(scheduling.tolerations) <= set(asked.tolerations)
@@ -442,8 +443,8 @@ def _by_runtime_class(asked: PodTemplate, made: PodTemplate, by: Admission) -> R
         return None
     return Reason(
         ReasonCode.REPLACEMENT_REFUSED,
-        f"RuntimeClass {runs.metadata.name} has another overhead, node selector or tolerations than its "
-        "replacement is planned with, or than its template has",
+        f"RuntimeClass {runs.metadata.name} has another handler, overhead, node selector or tolerations "
+        "than its replacement is planned with, or than its template has",
         {},
         "it is planned anew; where the template contradicts the RuntimeClass, correct it",
     )

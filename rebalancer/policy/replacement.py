@@ -242,6 +242,8 @@ def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
     tolerations = tuple(dict.fromkeys((*built.tolerations, *scheduling.tolerations)))
     if selector != built.node_selector or len(tolerations) > len(built.tolerations):
         built = replace(built, node_selector=selector, tolerations=tolerations)
+    if runs.handler != built.handler:
+        built = replace(built, handler=runs.handler)
     overhead = runs.takes
     if overhead == built.overhead:
         return built

@@ -145,6 +145,10 @@ def _expelling(node: Node) -> tuple[Taint, ...]:
     return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
 
 
+def _handlers(node: Node) -> frozenset[str]:
+    return frozenset(h.name for h in node.status.runtime_handlers)
+
+
 def _is_there(node: Node) -> bool:
     """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
     return bool(node.metadata.uid)
@@ -231,15 +235,24 @@ class Simulation:
 
     def rejecting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that do not keep the pod, which the scheduler does not ask: those of another
-        operating system than it says it is for, and those whose taints it tolerates for some time only.
-        Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; `deleted_after`."""
+        operating system than it says it is for, those that list runtime handlers without that of its
+        RuntimeClass, and those whose taints it tolerates for some time only. Rules: pkg/kubelet/lifecycle,
+        ``PodOSNotSupported``; the container runtime's; `deleted_after`."""
         table = self.state.table
         rejecting = self._left_again(template.tolerations)
+        if template.handler:
+            rejecting = rejecting | self._not_running(template.handler)
         if not template.os:
             return rejecting
         systems = table.domains(_SYSTEM)
         same = systems.names.index(template.os) if template.os in systems.names else -1
         return np.array(rejecting | (systems.present & (systems.ids != same)))
+
+    @remembered(by=str)
+    def _not_running(self, handler: str) -> Bools:
+        """bool[N]: nodes that list runtime handlers, and not this one."""
+        listed = self.state.table.answers(_handlers)
+        return np.array([bool(names) and handler not in names for names in listed], np.bool_)
 
     @remembered()
     def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import ReasonCode
+from rebalancer.model.workload import RuntimeClass
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.policy.options import PolicyOptions
 from tests.support.build import (
     claim,
     decoded,
@@ -150,6 +153,32 @@ def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
     if system and not moves and not selects:
         assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
         assert "operating system" in found.blocked[0].reason.message
+
+
+HANDLERS: dict[str, tuple[list[str] | None, str | None, int]] = {
+    "the node lacks it": (["", "runc"], "kata", 0),
+    "the node has it": (["", "runc", "kata"], "kata", 2),
+    "the node does not say what it has": (None, "kata", 2),
+    "the RuntimeClass could not be read": (["", "runc"], None, 2),
+}
+
+
+@pytest.mark.parametrize(("listed", "handler", "moves"), HANDLERS.values(), ids=HANDLERS)
+def test_no_move_could_land_where_no_runtime_has_the_handler_of_the_pods_class(
+    listed: list[str] | None, handler: str | None, moves: int
+) -> None:
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] == "Node" and listed is not None and o["metadata"]["name"] == "b-0":
+            o["status"]["runtimeHandlers"] = [{"name": name, "features": {}} for name in listed]
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})) if o["kind"] != "Node" else ():
+            spec["runtimeClassName"] = "vm"
+    runs = {"vm": RuntimeClass(ObjectMeta("vm"), handler=handler)} if handler else {}
+    found = plan(decoded(made), PlanOptions(policy=PolicyOptions(runtime_classes=runs)))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert "RuntimeClass" in found.blocked[0].reason.message
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,23 @@ def test_a_runtime_class_that_is_changed_after_the_plan(now: Json) -> None:
     assert ReasonCode.REPLACEMENT_REFUSED in held(run)
 
 
+def has_handlers(server: ApiServer, *names: str) -> None:
+    listed = {"runtimeHandlers": [{"name": name} for name in names]}
+    change = lambda o: o["status"].update(listed)  # noqa: E731
+    server.store.modify("Node", "b-0", None, change, subresource="status")
+
+
+@WHEN
+@pytest.mark.parametrize(("names", "evicted"), [(("", "runc"), 0), (("", "runc", "kata"), 2)])
+def test_a_node_whose_runtime_lacks_the_handler_of_the_class(
+    names: tuple[str, ...], evicted: int, when: str
+) -> None:
+    run = cycle([*on_kata(), kata()], lambda s: has_handlers(s, *names), when)
+    assert run.evictions() == evicted
+    if not evicted:
+        assert reasons(run) == {ReasonCode.NODE_NOT_READY}
+
+
 def limits(**item: Any) -> Json:
     meta = {"name": "defaults", "namespace": "default"}
     spec = {"limits": [{"type": "Container", **item}]}
