@@ -21,7 +21,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, Refusal, comes_first, refused
+from rebalancer.planner.plan import Certainty, Refusal, comes_first, left_alone, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -230,6 +230,9 @@ class HardJudge(Judge):
             yield comes_first(pod, other)
             return
         nodes = self.simulation.shared.rows(landing.anywhere)
+        if self.simulation.leaves_alone(pod, replacement, nodes):
+            yield left_alone(pod)
+            return
         if self.foreseeable(replacement):
             yield self._hold(placed, candidate, replacement, landing, nodes, certain=True)
         elif self.certainty == "certain":

@@ -319,6 +319,14 @@ def comes_first(pod: Pod, other: Pod) -> Refusal:
     )
 
 
+LAST_NEAR = "it is the last pod in its domain that another's required affinity names"
+
+
+def left_alone(pod: Pod) -> Refusal:
+    """A pod that stays for the sake of one that has to be near it."""
+    return refused(pod, ReasonCode.WOULD_WORSEN, LAST_NEAR)
+
+
 def crowded_out(pod: Pod) -> Refusal:
     """A pod whose move was planned and then not kept."""
     return Refusal(

@@ -29,7 +29,7 @@ from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.hard import Phase, Planned
 from rebalancer.planner.moves import Candidate, Judge, JudgedMove, Order, Wave, in_order
-from rebalancer.planner.plan import Certainty, Refusal, comes_first, reason, refused
+from rebalancer.planner.plan import Certainty, Refusal, comes_first, left_alone, reason, refused
 from rebalancer.planner.waves.schedule import LARGEST, Schedule
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, Ints, Rows
@@ -222,6 +222,8 @@ class SoftJudge(Judge):
         code = self._forbidden(needs, candidate, replacement, landing, also)
         if code is None and (other := self.waiting.interferes(pod, replacement)) is not None:
             return comes_first(pod, other)
+        if code is None and self.simulation.leaves_alone(pod, replacement, np.flatnonzero(landing.anywhere)):
+            return left_alone(pod)
         if code is None and not (useful.serves & landing.anywhere).any():
             code = ReasonCode.NO_FEASIBLE_NODE
         if code is not None:

@@ -103,6 +103,15 @@ class Selects(Struct, frozen=True):
         return int(self.selector.matches(template.labels))
 
 
+class Keeps(Selects, frozen=True):
+    """Measure: as `Selects`, but for pods that go."""
+
+    @property
+    def terminating(self) -> bool:
+        """Who goes is near nobody for long."""
+        return False
+
+
 class SelectsAll(Struct, frozen=True):
     """Measure: 1 for each placed pod that every one of the terms selects."""
 
@@ -202,6 +211,11 @@ class TermIndex:
     def labels(self, namespace: str) -> Mapping[str, str]:
         """A namespace's labels; none if it is unknown."""
         return self._namespaces.get(namespace, {})
+
+    def keeps(self, term: Term) -> Keeps:
+        """A term of a placed pod as a measure of the pods that it has near."""
+        selects = self.selects(term)
+        return Keeps(selects.namespaces, selects.selector)
 
     def selects(self, term: Term) -> Selects:
         """A term of an incoming pod as a measure: its namespaceSelector becomes the namespaces it lists."""

@@ -455,6 +455,23 @@ class Simulation:
                 state.remove(replacement)
                 state.add(victim, was.template, was.row)
 
+    def leaves_alone(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> bool:
+        """Whether the victim is the last that a term of another's required affinity selects in its domain and
+        the replacement may land outside of it: once made anew, the other may find no node."""
+        state, table = self.state, self.state.table
+        template, row, _ = state.pods[key_of(victim)]
+        own = state.terms.labels(replacement.namespace)
+        for carries in state.terms.selecting(template, "required", 0):
+            term = carries.term
+            ids = table.domains(term.topology_key).ids
+            if ids[row] < 0 or (term.matches(replacement, own) and (ids[nodes] == ids[row]).all()):
+                continue
+            there = ids == ids[row]
+            others = state.tally.column(carries)[there].sum() - carries.weigh(template)
+            if others > 0 and state.tally.column(state.terms.keeps(term))[there].sum() <= 1:
+                return True
+        return False
+
     def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
         """Why a prediction for such a pod cannot be certain, in sentences; empty if it can."""
         return self.framework(template).uncertainties(template)

@@ -230,6 +230,8 @@ class WaveInTheMaking:
             return False
         if self._conflicts.any_with(replacement) or not self._limits.fits(pod, members.owner, move.release):
             return False
+        if self._simulation.leaves_alone(pod, replacement, move.destinations):
+            return False
         self._together[id(move.component)] = together
         own = self._own(move)
         self._terminating.take(pod, move.release)

@@ -29,7 +29,7 @@ from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
-from rebalancer.planner.plan import Certainty, Move, Plan
+from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
 from rebalancer.policy.options import Method
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
@@ -242,6 +242,8 @@ class Room:
             return changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
+        if simulation.leaves_alone(pod, move.replacement, nodes):
+            return Reason(ReasonCode.WOULD_WORSEN, f"since the plan, of {pod.key}: {LAST_NEAR}")
         away = simulation.barred | simulation.rejecting(move.replacement)
         if len(barred := nodes[away[nodes]]):
             return changed(
