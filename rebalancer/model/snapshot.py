@@ -270,6 +270,19 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return alike(p for p in self.pods if p.deleted is None and not p.finished)
 
     @cached_property
+    def node_names(self) -> frozenset[str]:
+        """The names of the nodes."""
+        return frozenset(n.name for n in self.nodes)
+
+    @cached_property
+    def stranded(self) -> tuple[Pod, ...]:
+        """Live pods on nodes that are gone: nobody tells of them any more, and the garbage collector of pods
+        deletes them within a minute (podgc/gc_controller.go, ``gcOrphaned``)."""
+        here = self.node_names | {""}
+        some = (g.pods for g in self.live if not all(map(here.__contains__, map(ON, g.pods))))
+        return tuple(p for pods in some for p in pods if p.node_name not in here)
+
+    @cached_property
     def outgoing(self) -> tuple[Outgoing, ...]:
         """Nodes that Karpenter is about to replace."""
         return to_be_replaced(self.node_claims, self.node_pools, self.nodes, self.pods)

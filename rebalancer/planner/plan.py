@@ -313,7 +313,7 @@ def refused(pod: Pod, code: ReasonCode, message: str = "", *, remedy: str = "", 
 
 def comes_first(pod: Pod, other: Pod) -> Refusal:
     """A pod that stays in favour of one that waits for a node, or that ends and is made again."""
-    what = "ends and is made again" if other.terminating else "waits for a node"
+    what = "waits for a node" if other.waits else "ends and is made again"
     return refused(
         pod, ReasonCode.PENDING_PODS, f"{other.key} {what}, and may take what the replacement needs"
     )

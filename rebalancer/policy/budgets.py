@@ -27,10 +27,11 @@ from rebalancer.policy.owners import Owners
 
 class Budget(Struct, frozen=True, eq=False):
     """A budget and its selector. An absent selector (None) covers nothing, an empty one the whole
-    namespace."""
+    namespace. `lost`: pods on nodes that are gone, which its controller takes for healthy."""
 
     budget: PodDisruptionBudget
     selector: Selector | None
+    lost: int = 0
 
     @property
     def key(self) -> str:
@@ -40,7 +41,12 @@ class Budget(Struct, frozen=True, eq=False):
     @property
     def allowed(self) -> int:
         """How many evictions of Ready pods it allows now."""
-        return max(0, self.budget.status.disruptions_allowed)
+        return max(0, self.budget.status.disruptions_allowed - self.lost)
+
+    @property
+    def healthy(self) -> int:
+        """How many of its pods are healthy."""
+        return self.budget.status.current_healthy - self.lost
 
     @property
     def stale(self) -> bool:
@@ -57,8 +63,8 @@ class Budget(Struct, frozen=True, eq=False):
             return True
         if self.budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return False
-        status = self.budget.status
-        return not (status.desired_healthy > 0 and status.current_healthy >= status.desired_healthy)
+        desired = self.budget.status.desired_healthy
+        return not (desired > 0 and self.healthy >= desired)
 
 
 class Budgets:
@@ -66,9 +72,15 @@ class Budgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._by_namespace: dict[str, list[Budget]] = defaultdict(list)
+        lost: dict[str, list[PodTemplate]] = defaultdict(list)
+        for p in snapshot.stranded:
+            if p.ready:
+                lost[p.namespace].append(p.template)
         for b in snapshot.budgets:
             s = canonical(b.spec.selector) if b.spec.selector is not None else None
-            self._by_namespace[b.metadata.namespace].append(Budget(b, s))
+            namespace = b.metadata.namespace
+            gone = sum(s.matches(t.labels) for t in lost[namespace]) if s is not None else 0
+            self._by_namespace[namespace].append(Budget(b, s, gone))
 
     def of(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that cover the pod."""
@@ -102,9 +114,9 @@ class Budgets:
                 status = b.budget.status
                 return Reason(
                     ReasonCode.PDB_EXHAUSTED,
-                    f"PodDisruptionBudget {b.key} allows no disruption now: {status.current_healthy} of "
+                    f"PodDisruptionBudget {b.key} allows no disruption now: {b.healthy} of "
                     f"{status.expected_pods} pods healthy, {status.desired_healthy} needed",
-                    {"healthy": status.current_healthy, "needed": status.desired_healthy},
+                    {"healthy": b.healthy, "needed": status.desired_healthy},
                     "run more replicas than the budget needs, or allow maxUnavailable: 1",
                 )
         return None
@@ -165,6 +177,7 @@ class Shares:
         self._owners = owners
         self._ready: Counter[str] = Counter()
         self._unready: dict[str, list[Pod]] = defaultdict(list)
+        here = snapshot.node_names
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
                 wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
@@ -172,7 +185,10 @@ class Shares:
                 broken = [
                     p
                     for p in group.pods
-                    if not p.ready or (p.ready_since or -inf) > wanted or BEING_EVICTED in p.annotations
+                    if not p.ready
+                    or p.node_name not in here
+                    or (p.ready_since or -inf) > wanted
+                    or BEING_EVICTED in p.annotations
                 ]
                 self._ready[top.key] += len(group.pods) - len(broken)
                 if broken:

@@ -14,7 +14,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import WORKLOADS, Snapshot
+from rebalancer.model.snapshot import WORKLOADS, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 
@@ -118,10 +118,12 @@ class Owners:
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
         self._violations: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
-        for group in snapshot.live:
+        for group in among(snapshot.live, ("", *snapshot.node_names)):
             owner = self.of(group.one)
             if owner is not None:
                 self._pods[owner.key] += group.pods
+        lost = map(self.of, snapshot.stranded)
+        self._stranded = Counter(owner.key for owner in lost if owner is not None)
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
         self._siblings: dict[tuple[str, str], list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
@@ -159,14 +161,14 @@ class Owners:
         return self.parent(owner) or owner
 
     def active(self, owner: Workload) -> list[Pod]:
-        """The owner's pods that are neither finished nor terminating."""
+        """The owner's pods that are neither finished nor terminating, nor on a node that is gone."""
         return self._pods.get(owner.key, [])
 
     def made_again(self) -> list[Pod]:
-        """Pods that end and whose owners make them again once they are gone, as a StatefulSet does: no pod
-        waits in their place yet, but it will take room. As many as an owner is short of; a set that is scaled
-        down gives up its highest ordinals."""
-        ending = (p for p in self._snapshot.over if p.terminating)
+        """Pods that end, or are on a node that is gone, and whose owners make them again once they are gone,
+        as a StatefulSet does: no pod waits in their place yet, but it will take room. As many as an owner is
+        short of; a set that is scaled down gives up its highest ordinals."""
+        ending = (*(p for p in self._snapshot.over if p.terminating), *self._snapshot.stranded)
         found, made = [], Counter[str]()
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
             owner = self.of(pod)
@@ -229,9 +231,12 @@ class Owners:
             return reason
         active = self.active(owner)
         if len(active) != owner.replicas:
+            gone = self._stranded[owner.key]
+            beside = f", beside {gone} on nodes that are gone" if gone else ""
             return Reason(
                 ReasonCode.OWNER_SCALING,
-                f"{name} wants {owner.replicas} pods and has {len(active)}: scaling, or unable to make them",
+                f"{name} wants {owner.replicas} pods and has {len(active)}{beside}: scaling, or unable to "
+                "make them",
                 {"replicas": owner.replicas, "pods": len(active)},
             )
         if owner.replicas < self._options.min_replicas:

@@ -294,7 +294,7 @@ class WatchedLimits:
             for n in {key.partition("/")[0] for key in covering}
             for b in self._watched.budgets(n)
         }
-        return [Budget(there[key], b.selector) for key, b in sorted(covering.items()) if key in there]
+        return [Budget(there[key], b.selector, b.lost) for key, b in sorted(covering.items()) if key in there]
 
     def _versions(self, move: Move) -> tuple[str, ...]:
         owner = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)

@@ -178,10 +178,12 @@ class ClusterNow:
         around = build_snapshot(
             [*read, *pods.values(), *others, *related.values(), *self._watched.services(namespace)], now=now
         )
+        # The pod's own, and those of the others: a pod whose node is gone is away.
+        hosts = {pod.node_name, *(p.node_name for p in around.pods)}
         return replace(
             planned,
             now=now,
-            nodes=tuple(n for n in self.nodes if n.name == pod.node_name),
+            nodes=tuple(n for n in self.nodes if n.name in hosts),
             node_claims=planned.node_claims if pod.node_name in planned.going else (),
             pods=around.pods,
             workloads=around.workloads,
