@@ -14,7 +14,7 @@ from rebalancer.planner import plan
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from tests.support.build import daemon_set, nodes, pdb, snapshot, workload
+from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.cluster.test_waiting import DRAINED
 from tests.unit.policy.judged import code, judged, pods
 
@@ -68,11 +68,13 @@ def test_its_budget_counts_it_as_healthy_and_allows_one_less(budget: dict[str, A
     assert found.allowed == found.budget.status.disruptions_allowed
 
 
-@pytest.mark.parametrize(("kind", "moves"), [("StatefulSet", 0), ("ReplicaSet", 0), ("DaemonSet", 1)])
-def test_the_last_room_is_left_to_it(kind: str, moves: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wanted", "moves"), [("StatefulSet", 1, 0), ("ReplicaSet", 1, 0), ("ReplicaSet", 0, 1)]
+)
+def test_the_last_room_is_left_to_it_if_it_is_made_again(kind: str, wanted: int, moves: int) -> None:
     web = workload("web", "StatefulSet").requests(cpu=1).spread("zone", 1).placed({"a-0": 2})
-    lost = daemon_set("u") if kind == "DaemonSet" else workload("u", kind)
-    made = plan(snapshot(*DRAINED, web, lost.requests(cpu=1).placed({"gone": 1})))
+    lost = workload("u", kind).replicas(wanted).requests(cpu=1).placed({"gone": 1})
+    made = plan(snapshot(*DRAINED, web, lost))
     assert len(made.moves) == moves
     said = {r.message for c in made.constraints for r in c.reasons}
     assert moves or any("ends and is made again, and may take what the" in m for m in said), said
