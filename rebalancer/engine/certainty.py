@@ -91,10 +91,11 @@ def unread(state: ClusterState) -> tuple[str, ...]:
 
 def assumptions(state: ClusterState, profile: Profile) -> tuple[str, ...]:
     """What all predictions of a profile rest on, in sentences."""
-    version = state.version
+    version, name = state.version, profile.scheduler_name
     given = "the default profile of kube-scheduler" if state.config is DEFAULT_CONFIG else "the given profile"
     return (
-        f"scheduler profile {profile.scheduler_name!r}: {given}",
+        f"scheduler profile {name!r}: {given}",
+        *([] if profile.keeps_spread else [f"scheduler profile {name!r} keeps no hard spread constraint"]),
         newer(version)
         or f"server version {version.text or 'unknown'}: rules of kube-scheduler {version.followed}",
     )
@@ -186,9 +187,13 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.unsettled:
         yield (
-            "the pod has a node selector, tolerations or labels that something selects by, which neither its "
-            "template asks for nor its namespace's annotations or its RuntimeClass now"
+            "the pod has a node selector, tolerations, labels that something selects by or larger requests, "
+            "which neither its template asks for nor its namespace's annotations or its RuntimeClass now"
         )
+    # A node lists up to fifty of its images, and names them otherwise than pods do.
+    containers = (*template.containers, *template.init_containers)
+    if any(c.local for c in containers) or any(v.local for v in template.volumes):
+        yield "the pod has an image that is never pulled (Never), and not all nodes may have it"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
     if template.restarts_with:

@@ -128,6 +128,11 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
         """By what evidence on it is remembered: with another configuration it is another profile."""
         return f"{self.scheduler_name} {self.digest}".rstrip()
 
+    @property
+    def keeps_spread(self) -> bool:
+        """Whether hard topology spread constraints bind its pods."""
+        return "PodTopologySpread" in self.filters
+
     def nodes_to_find(self, nodes: int) -> int:
         """After how many feasible nodes the search stops, of `nodes` in all; only these are scored.
 

@@ -98,7 +98,7 @@ class HostPort(Struct, frozen=True, order=True):
 class Container(Struct, frozen=True, eq=False):
     """A container; its requests and limits are in the scheduler's integers.
 
-    `sidecar`: an init container with restartPolicy Always.
+    `sidecar`: an init container with restartPolicy Always. `local`: its image is never pulled.
     """
 
     name: str
@@ -107,6 +107,7 @@ class Container(Struct, frozen=True, eq=False):
     limits: dict[str, int] = {}
     host_ports: tuple[HostPort, ...] = ()
     sidecar: bool = False
+    local: bool = False
 
 
 class Volume(Struct, frozen=True):
@@ -116,7 +117,7 @@ class Volume(Struct, frozen=True):
     <pod>-<volume>, or "" in the template of a pod that does not exist yet. `device` identifies a legacy
     in-tree disk: the kind, and what names the disk. `read_only` is its mode.
     `owner` is the uid of the pod that the claim of an `ephemeral` volume must belong to, "" where it is not
-    known. `image` is the reference of an `image` volume.
+    known. `image` is the reference of an `image` volume, `local` whether it is never pulled.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Volume(Struct, frozen=True):
     read_only: bool = False
     owner: str = ""
     image: str = ""
+    local: bool = False
 
 
 class Taken(Struct, frozen=True):
@@ -167,7 +169,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
+    made. `unsettled`: it has a node selector, tolerations, labels or requests that nothing gives it now.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `runs`: what its containers run, as entries of the
     API's fields; None where that was not read. `held`: what it takes of its node, where its status says

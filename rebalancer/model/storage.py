@@ -29,6 +29,12 @@ class CSIVolumeSource(Struct, frozen=True, rename="camel", eq=False):
     volume_handle: str = ""
 
 
+class HostPathSource(Struct, frozen=True, rename="camel", eq=False):
+    """A directory of the node; "" = of any type."""
+
+    type: str = ""
+
+
 class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
     """Volume spec; quantities as written. The sources of legacy in-tree disks are kept as written."""
 
@@ -40,6 +46,7 @@ class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
+    host_path: HostPathSource | None = None
     gce_persistent_disk: dict[str, object] | None = field(name="gcePersistentDisk", default=None)
     aws_elastic_block_store: dict[str, object] | None = field(name="awsElasticBlockStore", default=None)
     azure_disk: dict[str, object] | None = field(name="azureDisk", default=None)

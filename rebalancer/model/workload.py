@@ -18,7 +18,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent). `template`
     is the template that the next pod is built from; for a StatefulSet that of the update revision.
     `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written. `claim_templates`: names of
-    the volumes for which a StatefulSet makes a claim for each pod.
+    the volumes for which a StatefulSet makes a claim for each pod. `first_ordinal`: of a StatefulSet's pods.
 
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
     `service_account` and `runtime_class` ("" = none is named), `node` where it names one, and `security`, the
@@ -41,6 +41,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     partition: int = 0
     parallel: bool = False
     claim_templates: frozenset[str] = frozenset()
+    first_ordinal: int = 0
     current_revision: str = ""
     update_revision: str = ""
     observed_generation: int = 0

@@ -39,22 +39,28 @@ from rebalancer.policy.replacement import Replacements
 class ByNode:
     """What the nodes of a snapshot say of the pods on them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, attached: Callable[[Pod], str]) -> None:
+        self._attached = attached
         self._names = frozenset(n.name for n in snapshot.nodes if not n.ready)
         said = ((n.name, own_verdict(n.metadata.annotations, n.labels)) for n in snapshot.nodes)
         self._no = {name: verdict[1] for name, verdict in said if verdict is not None and not verdict[0]}
 
     def why_not(self, pod: Pod, owner: Workload | None) -> Reason | None:
-        """Why the pod stays, as somebody has said no on its node; or its replacement might never be made, as
-        its owner waits until the pod is gone."""
+        """Why the pod stays, as somebody has said no on its node; or its replacement might never start, as
+        its owner, or its volume, waits until the pod is gone."""
         if pod.node_name in self._no:
             return Reason(ReasonCode.ANNOTATION, f"node {pod.node_name} carries {self._no[pod.node_name]}")
-        if owner is None or owner.kind != "StatefulSet" or pod.node_name not in self._names:
+        if owner is None or pod.node_name not in self._names:
+            return None
+        if owner.kind == "StatefulSet":
+            until = f"StatefulSet {owner.name} makes no replacement"
+        elif claim := self._attached(pod):
+            until = f"claim {claim} is attached to no other node"
+        else:
             return None
         return Reason(
             ReasonCode.NODE_NOT_READY,
-            f"its node {pod.node_name} is not Ready: the pod may never end there, and before that "
-            f"StatefulSet {owner.name} makes no replacement",
+            f"its node {pod.node_name} is not Ready: the pod may never end there, and before that {until}",
             {},
             "bring the node back; if it is shut down for good, delete it or taint it with "
             "node.kubernetes.io/out-of-service:NoExecute",
@@ -148,14 +154,14 @@ class Evictable:
         self._options = options
         self.budgets = Budgets(snapshot)
         self.replacements = replacements or Replacements(snapshot, options.runtime_classes)
-        self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
+        self.quotas = Quotas(snapshot, self.replacements, self.owners.lacking)
         self.shares = Shares(snapshot, options, self.owners)
         self._queues = AdmissionQueues(snapshot, self.owners)
         self._single_attach_volumes = SingleAttachVolumes(snapshot)
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
-        self.by_node = ByNode(snapshot)
+        self.by_node = ByNode(snapshot, attached)
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:
@@ -164,6 +170,12 @@ class Evictable:
                 self._threshold_unknown = True
             elif self._threshold is None or named.value < self._threshold:
                 self._threshold = named.value
+
+    def _on_its_node(self, claim: str) -> bool:
+        """Whether a claim's volume is a directory of whatever node its pod is on."""
+        asked = self._snapshot.claims.get(claim)
+        volume = self._snapshot.volumes.get(asked.spec.volume_name) if asked is not None else None
+        return volume is not None and volume.spec.host_path is not None
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
@@ -380,7 +392,9 @@ class Evictable:
                 f"its priority {t.priority} reaches the threshold {self._threshold}",
                 {"priority": t.priority, "threshold": self._threshold},
             )
-        if not o.evict_local_storage_pods and any(v.kind in _LOCAL for v in t.volumes):
+        if not o.evict_local_storage_pods and (
+            any(v.kind in _LOCAL for v in t.volumes) or any(map(self._on_its_node, _claims(pod)))
+        ):
             return Reason(
                 ReasonCode.LOCAL_STORAGE,
                 "has local storage (emptyDir, hostPath or ephemeral) that would be lost",

@@ -183,6 +183,17 @@ class Owners:
                 found.append(pod)
         return found
 
+    @cached_property
+    def lacking(self) -> frozenset[str]:
+        """Namespaces in which an owner has fewer pods than it wants: it takes what a quota has free first."""
+        ending = Counter(o.key for p in self._snapshot.over if p.terminating and (o := self.of(p)))
+        return frozenset(
+            w.namespace
+            for w in self._snapshot.workloads
+            if w.kind in _REPLICATED
+            and w.replicas > len(self.active(w)) + (ending[w.key] if w.kind == "StatefulSet" else 0)
+        )
+
     def restarting(self, pod: Pod) -> Reason | None:
         """Why no member of the pod's group goes, which is being made anew; None if all are there."""
         group = pod.template.restarts_with
@@ -369,6 +380,14 @@ class Owners:
         name = f"StatefulSet {owner.name}"
         if (reason := two_revisions(owner, active)) is not None:
             return reason
+        wanted = {f"{owner.name}-{owner.first_ordinal + n}" for n in range(owner.replicas)}
+        if beyond := sorted(p.name for p in active if p.name not in wanted):
+            return Reason(
+                ReasonCode.OWNER_SCALING,
+                f"{name} gives up {beyond[0]}, whose number it does not want any more, and has yet to make "
+                "another pod",
+                {"beyond": len(beyond)},
+            )
         if not owner.parallel and any(not p.ready for p in active):
             waiting = sum(1 for p in active if not p.ready)
             return Reason(

@@ -4,7 +4,8 @@ Of quotas, while its victim still terminates.
 
 Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating pod
 is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
-StatefulSet makes its replacement when the victim is gone and its charge is given back. What the replacement
+StatefulSet makes its replacement when the victim is gone and its charge is given back; an owner that lacks
+pods may take that first. What the replacement
 requests decides (`replacement`), which may be more than what the victim requests. The API server judges by
 the quota's *status*: a limit whose usage is not known yet admits nothing. What was lowered in the spec, or is
 new there, counts too, as the status follows within a second.
@@ -13,7 +14,7 @@ new there, counts too, as the status follows within a second.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
 
 import msgspec
@@ -64,10 +65,13 @@ class _Limit(Struct, frozen=True, eq=False):
 
 
 class Quotas:
-    """The quotas of a snapshot."""
+    """The quotas of a snapshot. `lacking`: namespaces in which an owner has fewer pods than it wants."""
 
-    def __init__(self, snapshot: Snapshot, replacements: Replacements | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, replacements: Replacements | None = None, lacking: Collection[str] = ()
+    ) -> None:
         self._replacements = replacements or Replacements()
+        self._lacking = lacking
         self._by_namespace: dict[str, list[tuple[ResourceQuota, tuple[_Limit, ...]]]] = defaultdict(list)
         for q in snapshot.quotas:
             self._by_namespace[q.metadata.namespace].append((q, tuple(_limits(q))))
@@ -85,7 +89,8 @@ class Quotas:
         planned, where that is known.
         """
         for asked, quota, limit in self._charged(pod, owner, replacement):
-            reason = _judge(quota, limit, pod, asked, owner, (promised or {}).get(_key(quota, limit), 0))
+            more = (promised or {}).get(_key(quota, limit), 0) + self._extra(quota, limit, pod, asked, owner)
+            reason = _judge(quota, limit, asked, more, after_gone=_waits(owner))
             if reason is not None:
                 return reason
         return None
@@ -93,9 +98,18 @@ class Quotas:
     def charges(self, pod: Pod, owner: Workload | None) -> Requests:
         """What is charged for the replacement in addition to the present usage, by "quota/limit"."""
         return {
-            _key(quota, limit): _extra(quota, limit, pod, asked, owner)
+            _key(quota, limit): self._extra(quota, limit, pod, asked, owner)
             for asked, quota, limit in self._charged(pod, owner)
         }
+
+    def _extra(
+        self, quota: ResourceQuota, limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None
+    ) -> int:
+        """The charge for the replacement, less what its victim has given back by then: nothing, where another
+        quota was charged for it, as admission gives new pods another class or requests, or where somebody
+        else waits for it."""
+        returned = _waits(owner) and pod.namespace not in self._lacking and _covers(quota, pod, pod.template)
+        return _needs(limit, asked) - (_needs(limit, pod.template) if returned else 0)
 
     def _charged(
         self, pod: Pod, owner: Workload | None, replacement: PodTemplate | None = None
@@ -143,13 +157,6 @@ def _waits(owner: Workload | None) -> bool:
     return owner is not None and owner.kind == "StatefulSet"
 
 
-def _extra(quota: ResourceQuota, limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None) -> int:
-    """The charge for the replacement, less what its victim has given back by then: nothing, where another
-    quota was charged for it, as admission gives new pods another class or requests."""
-    returned = _waits(owner) and _covers(quota, pod, pod.template)
-    return _needs(limit, asked) - (_needs(limit, pod.template) if returned else 0)
-
-
 def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
     for name, hard in sorted({**quota.spec.hard, **quota.status.hard}.items()):
         of_limits = name.startswith("limits.")
@@ -165,8 +172,9 @@ def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
 
 
 def _judge(
-    quota: ResourceQuota, limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None, promised: int
+    quota: ResourceQuota, limit: _Limit, asked: PodTemplate, more: int, *, after_gone: bool
 ) -> Reason | None:
+    """Why the limit refuses the replacement, `more` being charged beyond what is used now."""
     where = f"ResourceQuota {quota.metadata.namespace}/{quota.metadata.name}"
     silent = _silent(limit, asked)
     if silent:
@@ -187,10 +195,10 @@ def _judge(
             {},
             "wait; if it stays so, look at kube-controller-manager",
         )
-    if limit.used + promised + _extra(quota, limit, pod, asked, owner) <= limit.hard:
+    if limit.used + more <= limit.hard:
         return None
     unit = "m" if limit.resource == "cpu" else ""
-    beside = "" if _waits(owner) else " while it terminates"
+    beside = "" if after_gone else " while it terminates"
     return Reason(
         ReasonCode.QUOTA,
         f"{where} has no room for its replacement{beside}: {limit.name} {limit.used}{unit} used of "

@@ -177,8 +177,11 @@ class Replacements:
 
         Where neither says anything, a webhook may add it, or the namespace did until somebody took its
         annotation away: then it is so if the pod could go elsewhere without, or not where it can go now. A
-        label that something selects by may have been put on the pod at any time.
+        label that something selects by may have been put on the pod at any time; it may have been resized,
+        and then more nodes are open to a new pod.
         """
+        if _resized(built, asked):
+            return True
         labels = built.labels.keys() - asked.labels.keys() - _OF_SETS
         if labels and not labels.isdisjoint(self._selected_by(built.namespace)):
             return True
@@ -233,6 +236,14 @@ class Replacements:
     def _taints(self) -> set[Taint]:
         """Of any node: there are thousands of nodes, and of owners that are asked about."""
         return {taint for n in self._nodes for taint in n.spec.taints}
+
+
+def _resized(built: PodTemplate, asked: PodTemplate) -> bool:
+    """Whether the pod takes more than its owner's template states."""
+    stated = {c.name: c.requests for c in (*asked.containers, *asked.init_containers)}
+    pairs = [(built.pod_level, asked.pod_level)]
+    pairs += [(c.requests, stated.get(c.name, {})) for c in (*built.containers, *built.init_containers)]
+    return any(mine.get(r, 0) > n for mine, theirs in pairs for r, n in theirs.items())
 
 
 def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
@@ -313,11 +324,8 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     selector = {**pod.node_selector, **owner.node_selector}
     if selector != pod.node_selector:
         changes["node_selector"] = selector
-    if (
-        owner.affinity is not pod.affinity
-        and owner.affinity is not None
-        and not _same(owner.affinity, pod.affinity)
-    ):
+    # What the API server merged into the pod's terms by its labels it merges into the replacement's again.
+    if owner.affinity is not None and (pod.affinity is None or _differs(pod.affinity, owner.affinity)):
         changes["affinity"] = owner.affinity
     tolerations = tuple(dict.fromkeys((*owner.tolerations, *pod.tolerations)))
     if set(tolerations) != set(pod.tolerations):

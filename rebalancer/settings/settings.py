@@ -268,10 +268,12 @@ class LeaderElection(Group):
 
     @model_validator(mode="after")
     def _in_order(self) -> LeaderElection:
-        if not 0 < self.retry_period * 1.2 < self.renew_deadline <= 0.8 * self.lease_duration:
+        # An eviction may leave a second after the last look at the lease, when nobody else may lead yet.
+        latest = min(0.8 * self.lease_duration, self.lease_duration - 1)
+        if not 0 < self.retry_period * 1.2 < self.renew_deadline <= latest:
             raise ValueError(
                 "retryPeriod, renewDeadline and leaseDuration must each be clearly longer than the one "
-                "before, renewDeadline at most 0.8 of leaseDuration"
+                "before, renewDeadline at most 0.8 of leaseDuration and a second less than it"
             )
         return self
 

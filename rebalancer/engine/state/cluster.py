@@ -212,12 +212,14 @@ class ClusterState(PodsForAWhile):
         return found[1]
 
     def constraints(self, template: PodTemplate, hard: bool) -> tuple[Constraint, ...]:
-        """The pod's hard or soft constraints, in order; the profile's defaults if it has none at all."""
+        """The pod's hard or soft constraints, in order; the profile's defaults if it has none at all. None
+        are hard where the profile does not filter by them."""
         found = self._constraints.get(template)
         if found is None:
             every = self._resolve(template)
+            kept = self.config.profile(template.scheduler_name).keeps_spread
             found = self._constraints.put(
-                (tuple(c for c in every if not c.hard), tuple(c for c in every if c.hard)), template
+                (tuple(c for c in every if not c.hard), tuple(c for c in every if c.hard and kept)), template
             )
         return found[hard]
 

@@ -73,6 +73,10 @@ class _UpdateStrategy(Struct, frozen=True, rename="camel"):
     rolling_update: Raw = Raw(b"null")
 
 
+class _Ordinals(Struct, frozen=True):
+    start: int = 0
+
+
 class _Named(Struct, frozen=True, rename="camel"):
     metadata: ObjectMeta
 
@@ -87,6 +91,7 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     update_strategy: _UpdateStrategy = _UpdateStrategy()
     pod_management_policy: str = "OrderedReady"
     volume_claim_templates: tuple[_Named, ...] = ()
+    ordinals: _Ordinals = _Ordinals()
 
 
 class _WorkloadStatus(Struct, frozen=True, rename="camel"):
@@ -212,6 +217,7 @@ class Decoder:
             partition=rolling.partition,
             parallel=spec.pod_management_policy == "Parallel",
             claim_templates=frozenset(c.metadata.name for c in spec.volume_claim_templates),
+            first_ordinal=spec.ordinals.start,
             current_revision=status.current_revision,
             update_revision=status.update_revision,
             observed_generation=status.observed_generation,

@@ -35,6 +35,7 @@ from rebalancer.model.quantity import resource_list
 # them.
 
 _NONE = Raw(b"null")
+_NEVER = "Never"
 
 
 class Quantities(Struct, frozen=True, rename="camel"):
@@ -56,6 +57,7 @@ class _MountJson(Struct, frozen=True, rename="camel"):
 class ContainerJson(Struct, frozen=True, rename="camel"):
     name: str = ""
     image: str = ""
+    image_pull_policy: str = ""
     resources: Raw = _NONE
     ports: Raw = _NONE
     restart_policy: str = ""
@@ -68,6 +70,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
             (
                 self.name.encode(),
                 self.image.encode(),
+                b"local" if self.image_pull_policy == _NEVER else b"",
                 self.resources,
                 self.ports,
                 self.restart_policy.encode(),
@@ -328,7 +331,8 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
             wire.name, "csi", driver=str(csi.get("driver", "")), read_only=bool(csi.get("readOnly"))
         )
     if (image := wire.image) is not None:
-        return Volume(wire.name, "image", image=str(image.get("reference", "")))
+        local = image.get("pullPolicy") == _NEVER
+        return Volume(wire.name, "image", image=str(image.get("reference", "")), local=local)
     for kind, source, fields in (
         ("gcePersistentDisk", wire.gce_persistent_disk, ("pdName",)),
         ("awsElasticBlockStore", wire.aws_elastic_block_store, ("volumeID",)),
@@ -595,6 +599,7 @@ def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Contai
             if (port := p.host_port or (p.container_port if host_network else 0)) > 0
         ),
         sidecar=init and wire.restart_policy == "Always",
+        local=wire.image_pull_policy == _NEVER,
     )
 
 

@@ -99,7 +99,7 @@ def test_a_lease_that_a_person_cleared_is_not_waited_for_without_end(
         lambda o: o["spec"].update(holderIdentity="", leaseDurationSeconds=3600),
     )
     (tmp_path / "c.yaml").write_text(
-        "leaderElection: {leaseDuration: 1s, renewDeadline: 700ms, retryPeriod: 100ms}"
+        "leaderElection: {leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}"
     )
     done = call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
     assert done.returncode == 1

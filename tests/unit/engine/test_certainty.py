@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -56,6 +57,23 @@ def test_what_admission_adds_to_a_pod_is_not_judged_by_pod_security(level: str) 
         if one["kind"] == "Pod":
             one["spec"]["initContainers"] = [{"name": "mesh", "image": "mesh"}]
     assert bool(plan(decoded(things)).moves) is not bool(level)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"containers": [{"name": "c", "image": "app:dev", "imagePullPolicy": "Never"}]},
+        {"initContainers": [{"name": "i", "image": "app:dev", "imagePullPolicy": "Never"}]},
+        {"volumes": [{"name": "v", "image": {"reference": "data:1", "pullPolicy": "Never"}}]},
+    ],
+)
+@pytest.mark.parametrize("policy", ["Never", "IfNotPresent"])
+def test_an_image_that_is_never_pulled_may_be_missing_on_a_node(
+    where: dict[str, list[Any]], policy: str
+) -> None:
+    new = pod("new")
+    new._spec.update(json.loads(json.dumps(where).replace("Never", policy)))
+    assert bool(Asked(nodes(a=1), new).doubts) is (policy == "Never")
 
 
 def test_features_that_a_node_must_declare_are_named() -> None:

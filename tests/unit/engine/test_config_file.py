@@ -17,7 +17,8 @@ from rebalancer.engine.config import (
     parse_config,
 )
 from rebalancer.engine.plugins import plugin
-from tests.support.build import node, nodes, pod
+from rebalancer.planner import PlanOptions, plan
+from tests.support.build import deployment, node, nodes, pod, snapshot
 from tests.unit.engine.judge import Asked
 
 
@@ -48,6 +49,17 @@ def test_a_disabled_plugin_is_gone_from_its_point_only() -> None:
     profile = only(config({"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}}))
     assert "TaintToleration" not in profile.filters
     assert "TaintToleration" in dict(profile.scores)
+
+
+@pytest.mark.parametrize(("plugin", "keeps"), [("PodTopologySpread", False), ("ImageLocality", True)])
+def test_where_no_pod_is_kept_by_hard_constraints_none_are_violated(plugin: str, keeps: bool) -> None:
+    scheduler = config({"plugins": {"multiPoint": {"disabled": [{"name": plugin}]}}})
+    made = plan(
+        snapshot(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4})),
+        PlanOptions(scheduler=scheduler),
+    )
+    assert bool(made.constraints) is bool(made.moves) is keeps
+    assert any("keeps no hard spread constraint" in said for said in made.assumptions) is not keeps
 
 
 def test_multi_point_disables_everywhere() -> None:

@@ -69,6 +69,7 @@ def pod_spec() -> Json:
     rules = [{"action": "RestartAllContainers"}]
     container = {
         **{"name": "c", "image": "i:1", "resources": RESOURCES, "ports": [port]},
+        "imagePullPolicy": "Never",
         "restartPolicyRules": rules,
         "volumeMounts": [{"bindMountOptions": ["noexec"]}],
     }
@@ -80,7 +81,7 @@ def pod_spec() -> Json:
         {"name": "d", "emptyDir": {}},
         {"name": "e", "csi": {"driver": "x", "readOnly": True}},
         {"name": "f", "iscsi": {"iqn": "x", "readOnly": True}},
-        {"name": "h", "image": {"reference": "i:1"}},
+        {"name": "h", "image": {"reference": "i:1", "pullPolicy": "Never"}},
         {"name": "g", "rbd": {"pool": "x", "image": "y", "monitors": ["z"], "readOnly": True}},
     ]
     assert {next(k for k in v if k != "name") for v in volumes} == {

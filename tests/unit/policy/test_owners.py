@@ -27,6 +27,12 @@ from tests.unit.policy.test_evictable import namespace, priority_class
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]
 DELETED = {"metadata": {"deletionTimestamp": "2026-05-31T23:59:59Z"}}
 CHANGED = {"metadata": {"generation": 2}}
+
+
+def counted_from(start: int) -> Json:
+    return {"spec": {"ordinals": {"start": start}}}
+
+
 ROLLOUT = ReasonCode.ROLLOUT_IN_PROGRESS
 
 
@@ -253,6 +259,13 @@ CASES: list[Case] = [
     # Scaling.
     ("more wanted than there", web().replicas(4), {}, ReasonCode.OWNER_SCALING),
     ("fewer wanted than there", web().replicas(2), {}, ReasonCode.OWNER_SCALING),
+    ("a first ordinal that is as it was", patched("StatefulSet", counted_from(0), db()), {}, None),
+    (
+        "a first ordinal that was raised, and new pods cannot be made",
+        patched("StatefulSet", counted_from(3), db()),
+        {},
+        ReasonCode.OWNER_SCALING,
+    ),
     (
         "a terminating pod does not count",
         [

@@ -67,11 +67,6 @@ SAME: list[tuple[str, Json, Json]] = [
         {"containers": [*container("100m"), {**container("50m")[0], "name": "proxy"}]},
         {},
     ),
-    (
-        "an autoscaler raised the requests",
-        {"containers": container("300m")},
-        {"containers": container("100m")},
-    ),
     ("both say the same affinity", {"affinity": anti("web")}, {"affinity": anti("web")}),
     (
         "both tolerate, the pod some more",
@@ -97,6 +92,28 @@ def test_merged_match_label_keys_are_no_difference() -> None:
         {"topologySpreadConstraints": spread(1, **keys)},
     )
     assert replacement is template
+
+
+@pytest.mark.parametrize(
+    ("pod", "template", "larger"), [("300m", "100m", True), ("100m", "100m", False), ("100m", "300m", False)]
+)
+def test_a_pod_that_takes_more_than_its_template_may_come_back_smaller(
+    pod: str, template: str, larger: bool
+) -> None:
+    """More nodes are open to a smaller one."""
+    _, replacement = made({"containers": container(pod)}, {"containers": container(template)})
+    assert replacement.unsettled is larger
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_what_the_api_server_merged_into_a_term_is_in_the_replacements_too(kind: str) -> None:
+    term: Json = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
+    asked = {**term, "matchLabelKeys": ["pod-template-hash"]}
+    expression = {"key": "pod-template-hash", "operator": "In", "values": ["abc"]}
+    merged = {**asked, "labelSelector": {**term["labelSelector"], "matchExpressions": [expression]}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    template, replacement = made(*({"affinity": {kind: {required: [one]}}} for one in (merged, asked)))
+    assert replacement.affinity is template.affinity
 
 
 def test_another_spelling_of_a_selector_is_no_difference() -> None:

@@ -109,6 +109,12 @@ def test_no_move_is_planned_for_pods_that_share_a_volume_of_one_node() -> None:
     assert {b.reason.code for b in made.blocked} == {PINNED}
 
 
+def test_a_volume_that_is_a_directory_of_any_node_is_local_storage() -> None:
+    where = stored()
+    where[1]["spec"]["hostPath"] = {"path": "/mnt/data"}
+    assert code(mounting(alone()), where) is ReasonCode.LOCAL_STORAGE
+
+
 def silent(name: str) -> Builder:
     return node(name).zone("a").not_ready()
 
@@ -121,6 +127,16 @@ NODES: list[tuple[str, Any, ReasonCode | None]] = [
     ("a StatefulSet's pod, on a silent node", db().placed({"dead": 1}), ReasonCode.NODE_NOT_READY),
     ("its pod on another node", db().placed({"a-0": 1, "dead": 1}), None),
     ("a ReplicaSet's pod, on a silent node", replica_set("web").placed({"dead": 1}), None),
+    (
+        "the same with a volume that is attached to the node",
+        [mounting(replica_set("web").placed({"dead": 1})), stored()],
+        ReasonCode.NODE_NOT_READY,
+    ),
+    (
+        "the same with a volume that many nodes may have",
+        [mounting(replica_set("web").placed({"dead": 1})), stored(given=MANY)],
+        None,
+    ),
 ]
 
 

@@ -176,6 +176,11 @@ WRONG_FILES = [
         "policy:\n  minReplicas: 2\n  minReplicas: 3\n",
         "settings.yaml:3:3: not valid YAML: 'minReplicas' is",
     ),
+    (
+        "less than a second until others take the lease",
+        "leaderElection: {leaseDuration: 3s, renewDeadline: 2400ms}",
+        "renewDeadline at most 0.8 of leaseDuration and a second less than it",
+    ),
     ("bad YAML", "policy: {", "settings.yaml:1:10: not valid YAML: "),
     ("a list", "- policy", "a mapping of settings is expected"),
 ]

@@ -145,7 +145,7 @@ def test_a_claim_by_a_clock_that_was_ahead_lasts_as_long_as_any_other() -> None:
         other.close()
 
 
-SOON = {"leaseDuration": "1s", "renewDeadline": "700ms", "retryPeriod": "200ms"}
+SOON = {"leaseDuration": "2s", "renewDeadline": "1s", "retryPeriod": "200ms"}
 
 
 @pytest.mark.parametrize(

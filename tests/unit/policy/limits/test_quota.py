@@ -347,6 +347,14 @@ def test_the_room_left_is_for_the_whole_wave() -> None:
     assert charged.fits(stateful, owners.of(stateful))
 
 
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_what_a_stateful_set_gives_back_goes_to_an_owner_that_lacks_pods(lacks: int) -> None:
+    short = patched("ReplicaSet", {"spec": {"replicas": 2 + lacks}}, workload("api").placed({"b-0": 2}))
+    s = cluster(db(), short, quota({"pods": "5"}, {"pods": "5"}))
+    reason = Evictable(s, PolicyOptions()).why_not(pods(s, "web")[0])
+    assert (reason is not None and reason.code) is (ReasonCode.QUOTA if lacks else False)
+
+
 @pytest.mark.parametrize(("room", "waves"), [(1, [1, 2]), (2, [1, 1])])
 def test_a_plans_waves_keep_the_quota(room: int, waves: list[int]) -> None:
     apps = [workload(n).spread("zone", 1).placed({"a-0": 3, "b-0": 0, "b-1": 1}) for n in ("api", "web")]
