@@ -11,6 +11,7 @@ from rebalancer.model.node import set_up_by
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
+from rebalancer.model.storage import PersistentVolume
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
 from rebalancer.policy.annotations import (
@@ -77,21 +78,29 @@ _MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 class SingleAttachVolumes:
-    """How many running pods of a snapshot use each claim."""
+    """How many pods of a snapshot use each claim, or wait for a node to use it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._users: Counter[str] = Counter()
         for group in snapshot.live:
             if group.template.volumes:
-                running = sum(bool(p.node_name) for p in group.pods)
-                self._users.update(dict.fromkeys(_claims(group.one), running))
+                self._users.update(dict.fromkeys(_claims(group.one), len(group.pods)))
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod has to stay on the node of the others that mount its claim; None if it need not.
 
         A claim that is not in the snapshot is not judged here: the scheduler's own rules reject such a pod.
         """
+        for claim in _claims(pod):
+            volume = self._volume(claim)
+            if volume is not None and volume.metadata.deletion_timestamp is not None:
+                return Reason(
+                    ReasonCode.PINNED_BY_VOLUME,
+                    f"the volume of claim {claim} is marked for deletion: it is attached to no other node",
+                    {},
+                    "move its data to a new claim",
+                )
         for claim in self._attached(pod):
             others = self._users[claim] - 1
             if others > 0:
@@ -112,13 +121,23 @@ class SingleAttachVolumes:
     def _attached(self, pod: Pod) -> Iterator[str]:
         return filter(self._one_node, sorted(_claims(pod)))
 
+    def on_its_node(self, pod: Pod) -> bool:
+        """Whether a volume of a claim of the pod is a directory of whatever node the pod is on."""
+        found = map(self._volume, _claims(pod))
+        return any(v is not None and v.spec.host_path is not None for v in found)
+
+    def _volume(self, claim: str) -> PersistentVolume | None:
+        """The volume that a claim is bound to, as far as both are known."""
+        asked = self._snapshot.claims.get(claim)
+        return self._snapshot.volumes.get(asked.spec.volume_name) if asked is not None else None
+
     def _one_node(self, claim: str) -> bool:
         """Whether the claim's volume can be attached to one node only; without a volume, the claim's modes
         decide."""
         asked = self._snapshot.claims.get(claim)
         if asked is None:
             return False
-        volume = self._snapshot.volumes.get(asked.spec.volume_name)
+        volume = self._volume(claim)
         modes = volume.spec.access_modes if volume is not None else asked.spec.access_modes
         if volume is not None and volume.spec.csi is not None:
             driver = self._snapshot.csi_drivers.get(volume.spec.csi.driver)
@@ -170,12 +189,6 @@ class Evictable:
                 self._threshold_unknown = True
             elif self._threshold is None or named.value < self._threshold:
                 self._threshold = named.value
-
-    def _on_its_node(self, claim: str) -> bool:
-        """Whether a claim's volume is a directory of whatever node its pod is on."""
-        asked = self._snapshot.claims.get(claim)
-        volume = self._snapshot.volumes.get(asked.spec.volume_name) if asked is not None else None
-        return volume is not None and volume.spec.host_path is not None
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
@@ -393,7 +406,7 @@ class Evictable:
                 {"priority": t.priority, "threshold": self._threshold},
             )
         if not o.evict_local_storage_pods and (
-            any(v.kind in _LOCAL for v in t.volumes) or any(map(self._on_its_node, _claims(pod)))
+            any(v.kind in _LOCAL for v in t.volumes) or self._single_attach_volumes.on_its_node(pod)
         ):
             return Reason(
                 ReasonCode.LOCAL_STORAGE,

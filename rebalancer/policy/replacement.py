@@ -155,7 +155,7 @@ class Replacements:
         # What a resize has it take for now is no part of the new pod.
         built = self._ranked(_build(template.by_spec or template, owner.template), owner)
         if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
-            built = _run_by(runs, built)
+            built = _run_by(runs, built, owner.template or built)
         if owner.template is not None and self._unsettled(built, owner.template, runs):
             built = replace(built, unsettled=True)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
@@ -246,10 +246,11 @@ def _resized(built: PodTemplate, asked: PodTemplate) -> bool:
     return any(mine.get(r, 0) > n for mine, theirs in pairs for r, n in theirs.items())
 
 
-def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
-    """With what a RuntimeClass says now. Rule: plugin/pkg/admission/runtimeclass."""
+def _run_by(runs: RuntimeClass, built: PodTemplate, asked: PodTemplate) -> PodTemplate:
+    """With what a RuntimeClass says now, beside what the owner's template asks for.
+    Rule: plugin/pkg/admission/runtimeclass."""
     scheduling = runs.scheduling or Scheduling()
-    selector = {**scheduling.node_selector, **built.node_selector}
+    selector = {**built.node_selector, **scheduling.node_selector, **asked.node_selector}
     tolerations = tuple(dict.fromkeys((*built.tolerations, *scheduling.tolerations)))
     if selector != built.node_selector or len(tolerations) > len(built.tolerations):
         built = replace(built, node_selector=selector, tolerations=tolerations)

@@ -234,12 +234,14 @@ class Simulation:
         return short
 
     def rejecting(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes that do not keep the pod, which the scheduler does not ask: those of another
-        operating system than it says it is for, those that list runtime handlers without that of its
-        RuntimeClass, and those whose taints it tolerates for some time only. Rules: pkg/kubelet/lifecycle,
-        ``PodOSNotSupported``; the container runtime's; `deleted_after`."""
+        """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
+        operating system than it says it is for, that list runtime handlers or drivers without one that it
+        needs, or with taints that it does not tolerate for ever. Rules: pkg/kubelet/lifecycle,
+        ``PodOSNotSupported``; the container runtime's; `deleted_after`; KEP-5030."""
         table = self.state.table
         rejecting = self._left_again(template.tolerations)
+        for driver in self.state.storage.attachments(template):
+            rejecting = rejecting | self._without(driver)
         if template.handler:
             rejecting = rejecting | self._not_running(template.handler)
         if not template.os:
@@ -256,12 +258,20 @@ class Simulation:
 
     @remembered()
     def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:
-        """bool[N]: nodes that a pod with these tolerations has to leave after some time."""
+        """bool[N]: nodes that a pod with these tolerations has to leave, at once or after some time."""
         table = self.state.table
-        if all(t.toleration_seconds is None for t in tolerations):
-            return table.none
         taints = table.answers(_expelling)
         return np.array([bool(t) and deleted_after(tolerations, t) is not None for t in taints], np.bool_)
+
+    @remembered()
+    def _without(self, driver: str) -> Bools:
+        """bool[N]: nodes that say which drivers they have, and do not have this one."""
+        there = self.state.storage.csi_nodes
+        lacks = (
+            n in there and all(d.name != driver for d in there[n].spec.drivers)
+            for n in self.state.table.names
+        )
+        return np.fromiter(lacks, np.bool_, self.state.table.size)
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""

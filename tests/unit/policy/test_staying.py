@@ -49,6 +49,11 @@ def stored(*, asked: list[str] = ONE, given: list[str] | None = ONE, name: str =
     return made + patched("PersistentVolume", {"spec": {"accessModes": given}}, bound) if given else made
 
 
+def doomed() -> list[Json]:
+    """The claim, and its volume, which somebody has deleted and the claim holds."""
+    return patched("PersistentVolume", {"metadata": {"deletionTimestamp": "2026-05-31T23:59:59Z"}}, stored())
+
+
 def driver(*, attaches: bool) -> Json:
     meta = metadata("CSIDriver", "", "csi.example")
     api = "storage.k8s.io/v1"
@@ -70,7 +75,7 @@ SHARED: list[tuple[str, Any, ReasonCode | None]] = [
         [mounting([alone(), pod("other").on("a-0").terminating()]), stored()],
         None,
     ),
-    ("the other waits for a node", [mounting([alone(), pod("other")]), stored()], None),
+    ("the other waits for a node", [mounting([alone(), pod("other")]), stored()], PINNED),
     (
         "the other is of another namespace",
         [mounting([alone(), pod("other", "ops").on("a-0")]), stored()],
@@ -82,6 +87,7 @@ SHARED: list[tuple[str, Any, ReasonCode | None]] = [
     ("a claim that has no volume yet, by its own modes", [mounting(web()), stored(given=None)], PINNED),
     ("a claim that is in no snapshot", mounting(web()), None),
     ("a driver that attaches", [mounting(web()), stored(), driver(attaches=True)], PINNED),
+    ("a volume that is marked for deletion", [mounting(alone()), doomed()], PINNED),
     ("a driver that attaches nothing", [mounting(web()), stored(), driver(attaches=False)], None),
 ]
 
@@ -218,6 +224,20 @@ def test_no_move_could_land_where_the_pod_cannot_stay(seconds: int | None, effec
     if not moves and effect == "NoExecute":
         assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
         assert "leave again" in found.blocked[0].reason.message
+
+
+@pytest.mark.parametrize(("there", "moves"), [(None, 2), (["csi.example"], 2), ([], 0)])
+def test_no_move_could_land_where_the_driver_of_its_volumes_is_not(
+    there: list[str] | None, moves: int
+) -> None:
+    """Before 1.37 the scheduler does not ask, later only if the driver wants it to."""
+    web = mounting(deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    meta = metadata("CSINode", "", "b-0")
+    csi_node: Json = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": meta}
+    csi_node["spec"] = {"drivers": [{"name": name, "nodeID": "b-0"} for name in there or ()]}
+    known = [] if there is None else [csi_node]
+    found = plan(snapshot(nodes(a=1, b=1), web, stored(asked=MANY, given=MANY), known))
+    assert len(found.moves) == moves
 
 
 def test_no_move_is_planned_off_a_silent_node_for_a_stateful_set() -> None:
