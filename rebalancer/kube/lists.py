@@ -53,6 +53,8 @@ class Page(Struct, frozen=True, eq=False):
 
 
 _DECODER = msgspec.json.Decoder(Page)
+PAGE = 500
+"""Objects of a page, if not said otherwise."""
 
 
 def list_target(resource: Resource, namespace: str = "") -> Target:
@@ -68,7 +70,7 @@ def pages(
     namespace: str = "",
     labels: str = "",
     fields: str = "",
-    limit: int = 500,
+    limit: int = PAGE,
     backoff: Backoff = DEFAULT_BACKOFF,
     gzip: bool = False,
     read_timeout: float | None = None,

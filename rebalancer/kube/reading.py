@@ -336,8 +336,15 @@ class Objects:
         return version, tuple(o for o in found if isinstance(o, Pod))
 
     def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
-        """Of the objects that a field selector selects (the first 500) the one that changed last;
-        `namespace`: there only.
+        """Of the objects that a field selector selects (the first `PAGE`) the one that changed last;
+        `namespace`: there only."""
+        found = self.heads(kind, namespace, fields=fields)
+        return max(
+            found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
+        )
+
+    def heads(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[HeadMeta]:
+        """The objects that both selectors select, the first `PAGE`.
 
         It is what the API server has now, also where its watches are behind: a list without resourceVersion
         is consistent. Only metadata is asked for.
@@ -345,11 +352,9 @@ class Objects:
         found: list[HeadMeta] = []
         within = (namespace,) if namespace else self._namespaces
         for resource in replace(RESOURCES[kind], metadata_only=True).parts(within):
-            page = next(self._pages(resource, fields=fields))
+            page = next(self._pages(resource, labels=labels, fields=fields))
             found += (head(raw) for raw in page.items or ())
-        return max(
-            found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
-        )
+        return found
 
     def _get(self, kind: str, namespace: str, name: str) -> Object | None:
         resource = RESOURCES[kind]

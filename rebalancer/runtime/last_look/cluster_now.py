@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.version import ServerVersion
-from rebalancer.kube.lists import HeadMeta
+from rebalancer.kube.lists import PAGE, HeadMeta
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.groups import Groups
@@ -125,6 +127,11 @@ class ClusterNow:
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
         return [t for t, _ in self._templates[namespace].values()]
+
+    def named(self, namespace: str, selector: Selector) -> frozenset[str]:
+        """The names of the pods that a selector selects, which neither have ended nor are about to."""
+        each = self._templates[namespace].values()
+        return frozenset(name for t, pods in each if selector.matches(t.labels) for name in pods)
 
     def groups(self, namespace: str) -> Groups:
         """The hard constraints of the pods of a namespace, which are all that count such pods."""
@@ -315,8 +322,9 @@ class WatchAge:
 # An API server's watch cache can hang (kubernetes #97294, etcd #15402). Then it accepts watches, brings
 # nothing and ends them in time, which looks as if nothing happened; and so does a replica that lags behind
 # the others. So the node on which the replacement is expected, the pods there and the victim are read by
-# themselves, which is consistent; and so is the victim's node, which may say no. The watch may be believed if
-# it has brought the newest of them as it is. This costs three small requests, however large the cluster.
+# themselves, which is consistent; and so is the victim's node, which may say no, and the pods that the move's
+# constraints count, up to 500. The watch may be believed if it has brought the newest of them as it is. This
+# costs four small requests, however large the cluster.
 
 """Seconds that the watch may need to bring it, as in `watch_age`: mostly some milliseconds."""
 _INDEXED = (1, 31)
@@ -324,6 +332,14 @@ _INDEXED = (1, 31)
 API server reads every pod from etcd for it."""
 _FEW = 5000
 """Pods of a cluster in which it may do so once per eviction."""
+
+
+class Counted(Struct, frozen=True):
+    """Pods that constraints count, as read by themselves; and namespace and name of those that only the watch
+    has."""
+
+    pods: tuple[HeadMeta, ...] = ()
+    gone: tuple[tuple[str, str], ...] = ()
 
 
 class SpotCheck:
@@ -347,19 +363,33 @@ class SpotCheck:
         """The pod on a node that changed last; None if there is none, or it costs too much to ask."""
         return self._reads.newest("Pod", f"spec.nodeName={node}") if self._pods_too else None
 
+    def counted(self, namespace: str, watched: Mapping[str, Collection[str]]) -> Counted:
+        """The pods that label selectors select, where it does not cost too much to ask. `watched`: the names
+        of those that the watch has, by selector. Raises KubeError."""
+        pods: list[HeadMeta] = []
+        gone: set[str] = set()
+        for labels, names in watched.items() if self._pods_too else ():
+            found = self._reads.heads("Pod", namespace, labels=labels)
+            pods += found
+            if len(found) < PAGE:
+                gone |= {*names} - {p.name for p in found}
+        return Counted(tuple(pods), tuple((namespace, name) for name in sorted(gone)))
+
     def watched(self, kind: str, namespace: str, name: str) -> str:
         """The version of an object that the watch has; "" if it has none."""
         return self._watch.version_of(kind, namespace, name)
 
-    def behind(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta]) -> bool:
+    def behind(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], counted: Counted) -> bool:
         """Whether the watch has not brought one of these objects, which were read by themselves."""
-        read = [*(("Node", n) for n in nodes), *(("Pod", p) for p in pods)]
+        read = [*(("Node", n) for n in nodes), *(("Pod", p) for p in (*pods, *counted.pods))]
         seen = (self._watch.has_come_to(k, o.namespace, o.name, o.resource_version) for k, o in read)
-        return not all(seen)
+        return not all(seen) or any(self.watched("Pod", *key) for key in counted.gone)
 
-    def why_not(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta]) -> Reason | None:
+    def why_not(
+        self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], counted: Counted
+    ) -> Reason | None:
         """Why the watch cannot be believed; None if it has brought them. Waits for it for some seconds."""
-        if self._watch.wait_for(lambda: not self.behind(nodes, pods), _PATIENCE, self._stopping):
+        if self._watch.wait_for(lambda: not self.behind(nodes, pods, counted), _PATIENCE, self._stopping):
             return None
         names = " and ".join(dict.fromkeys(n.name for n in nodes))
         return Reason(

@@ -39,7 +39,7 @@ from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
 from rebalancer.runtime.cycle.gates import Away
-from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
+from rebalancer.runtime.last_look.cluster_now import Counted, SpotCheck, WatchAge
 from rebalancer.runtime.last_look.room import Room
 
 # Does the victim's namespace still let its pods go?
@@ -276,7 +276,8 @@ class Read(Struct, frozen=True, eq=False):
 
     `named`: why what the template names would keep a new pod out. `sized`: why it would be larger.
     `storage`: which claim or volume of it is not as planned. `node`, `pod_there`: where the replacement
-    is expected, and the pod there that changed last. `left`: the node that the pod leaves.
+    is expected, and the pod there that changed last. `left`: the node that the pod leaves. `counted`: the
+    pods that the move's constraints count.
     """
 
     owner: Future[Workload | None]
@@ -290,6 +291,7 @@ class Read(Struct, frozen=True, eq=False):
     node: Future[HeadMeta | None]
     left: Future[HeadMeta | None]
     pod_there: Future[HeadMeta | None]
+    counted: Future[Counted]
     pod: Future[Pod | None]
 
 
@@ -382,7 +384,8 @@ class Looking:
                 *((o.kind, o.name) for o in (self.planned, self._parent) if o is not None),
             )
         }
-        with ThreadPoolExecutor(max_workers=13, thread_name_prefix="look") as pool:
+        counted = self.look.room.counted(self.move)
+        with ThreadPoolExecutor(max_workers=14, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
@@ -396,6 +399,7 @@ class Looking:
                 node=pool.submit(spot_check.node, node),
                 left=pool.submit(spot_check.node, pod.node_name),
                 pod_there=pool.submit(spot_check.pod_on, node),
+                counted=pool.submit(spot_check.counted, pod.namespace, counted),
                 pod=pool.submit(self.look.reads.pod, pod.namespace, pod.name),
             )
 
@@ -489,9 +493,10 @@ class Looking:
             return Reason(ReasonCode.NODES_CHANGED, say)
         pods, left = _heads(self.read.pod.result(), self.read.pod_there.result()), self.read.left.result()
         nodes = [node, left] if left is not None else [node]
-        if not self.look.spot_check.behind(nodes, pods):
+        counted = self.read.counted.result()
+        if not self.look.spot_check.behind(nodes, pods, counted):
             return None
-        reason = self.look.spot_check.why_not(nodes, pods) or self.look.room.why_not(self.move)
+        reason = self.look.spot_check.why_not(nodes, pods, counted) or self.look.room.why_not(self.move)
         reason = reason or self._protects_by_now()
         destinations = self.look.room.destinations(self.move)
         if reason is None and not self.move.awaits and expected not in destinations:
@@ -634,8 +639,9 @@ LOOK = (
     *PROTECTED,
     Check(
         "what the watch has missed",
-        "The watch has the pod's node, and node and pods where the replacement is expected, as the API "
-        "server has them; and of pod, owners and namespace nothing newer than what was read.",
+        "The watch has the pod's node, node and pods where the replacement is expected, and the pods that "
+        "its constraints count, as the API server has them; and of pod, owners and namespace nothing newer "
+        "than what was read.",
         Looking.spot_check,
         cost="read",
     ),

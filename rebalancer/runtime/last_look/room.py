@@ -112,6 +112,13 @@ class Room:
         """The owner as it was planned with."""
         return self._planned.owner_of(namespace, reference)
 
+    def counted(self, move: Move) -> dict[str, frozenset[str]]:
+        """The selectors of the constraints that the move mends, as written in a request, with the names of
+        the pods that each selects."""
+        mends = (self._plan.constraints[i].constraint for i in move.fixes)
+        asked = {c.selector for c in mends if c.selector is not None and not c.selector.empty}
+        return {str(s): self._cluster.named(move.pod.namespace, s) for s in sorted(asked)}
+
     def namespace(self, name: str) -> ObjectMeta | None:
         """The namespace as it was planned with; None where that is not known."""
         found = self._planned.namespaces.get(name)

@@ -78,6 +78,34 @@ def test_a_no_on_the_victims_node_that_the_watch_cache_does_not_show_is_missed()
     assert {"it has not brought" in o.message for o in run.report.outcomes} == {True}
 
 
+@pytest.mark.parametrize("back", ["named anew", "only gone"])
+def test_a_spread_that_was_mended_where_no_replacement_is_expected_is_not_mended_again(back: str) -> None:
+    things = (*nodes(a=1, b=2, c=2), workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 1}))
+    with ApiServer(objects(*things), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=SHORT).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def mended(_: int) -> None:
+                hang(server, "Pod")
+                for old in [p for p in server.store.list("Pod") if p["spec"]["nodeName"] == "a-0"][-2:]:
+                    server.store.delete("Pod", old["metadata"]["name"], "default", grace=0)
+                    new = deepcopy(old)
+                    new["metadata"] = {
+                        k: old["metadata"][k] for k in ("namespace", "labels", "ownerReferences")
+                    }
+                    new["metadata"]["name"] = f"{old['metadata']['name']}-again"
+                    new["spec"]["nodeName"] = "c-1"
+                    if back == "named anew":
+                        server.store.create(new)
+
+            run = Run(server, ONE_PLAN, after_plan=mended, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0
+    assert {"it has not brought" in o.message for o in run.report.outcomes} == {True}
+
+
 def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction() -> None:
     things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     with ApiServer(objects(*things), bookmark_every=0.1) as server, connected(server) as c:

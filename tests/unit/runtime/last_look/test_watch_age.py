@@ -13,7 +13,7 @@ from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.runtime.cycle.gates import Away
-from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
+from rebalancer.runtime.last_look.cluster_now import Counted, SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LastLook, Looking
 from tests.unit.runtime.cycle.made import move
 
@@ -64,6 +64,10 @@ class Reads(Objects):
 
     def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:  # noqa: ARG002
         return {"metadata.name=a-0": NODE, "spec.nodeName=a-0": POD}[fields] if kind else None
+
+    def heads(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[HeadMeta]:
+        assert (kind, namespace, labels, fields) == ("Pod", "shop", "app=web", "")
+        return [POD]
 
 
 # Seconds since the cycle began and since the watch was confirmed, whether that is enough.
@@ -117,8 +121,10 @@ def test_a_watch_is_believed_that_has_brought_all_that_was_read(
     brought: list[tuple[str, str, str, str]], believed: bool
 ) -> None:
     check = SpotCheck(Reads(), Watch(*brought), lambda: False, server="1.36.2", pods=9)
-    assert check.behind([NODE], [POD]) is not believed
-    reason = check.why_not([NODE], [POD])
+    counted = check.counted("shop", {"app=web": {"web"}})
+    for pods, also in (([POD], Counted()), ([], counted)):
+        assert check.behind([NODE], pods, also) is not believed
+    reason = check.why_not([NODE], [], counted)
     assert (reason is None) is believed
     assert reason is None or reason.code is ReasonCode.NOT_CURRENT
 
@@ -141,7 +147,14 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), Away(), tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
-    rest = dict.fromkeys(("pod", "left", "pod_there", "namespace", "owner", "parent"), nobody)
+    rest = dict.fromkeys(("pod", "left", "pod_there", "counted", "namespace", "owner", "parent"), nobody)
     at.__dict__["read"] = SimpleNamespace(node=node, **rest)
     reason = at.spot_check()
     assert (reason.code if reason is not None else None) is code
+
+
+def test_a_watch_is_not_believed_that_has_a_pod_which_is_gone() -> None:
+    watch = Watch(("Pod", "shop", "web", "8"), ("Pod", "shop", "old", "7"))
+    check = SpotCheck(Reads(), watch, lambda: False, server="1.36.2", pods=9)
+    for names, gone in (({"web"}, False), ({"web", "old"}, True), ({"web", "gone here too"}, False)):
+        assert check.behind([], [], check.counted("shop", {"app=web": names})) is gone
