@@ -302,7 +302,10 @@ class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
 
     @property
     def expires(self) -> float:
-        """When Karpenter deletes it whatever is on it, in epoch seconds; infinity if it does not."""
+        """When Karpenter deletes it whatever is on it, or has begun to, in epoch seconds; infinity if it does
+        not."""
+        if (deleted := self.metadata.deletion_timestamp) is not None:
+            return deleted.timestamp()
         made, parts = self.metadata.creation_timestamp, _GO_DURATION.findall(self.spec.expire_after)
         lasts = sum(float(n) * _GO_UNITS[unit] for n, unit in parts)
         return made.timestamp() + lasts if made is not None and parts else inf

@@ -18,6 +18,7 @@ from rebalancer.policy.waits import is_wait
 from rebalancer.runtime.observers.neighbours import neighbours
 from tests.support.build import (
     NOW,
+    ago,
     daemon_set,
     node,
     node_claim,
@@ -196,6 +197,8 @@ NO_DISRUPTION = {"karpenter.sh/do-not-disrupt": "true"}
 KEEPS, AT_NIGHT = node_pool("default"), node_pool("default")
 KEEPS.object["spec"]["disruption"] = {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}
 AT_NIGHT.object["spec"]["disruption"] = {"budgets": [{"nodes": "0", "schedule": "@daily", "duration": "8h"}]}
+DELETED = node_claim("c", "n", age=DAY)
+DELETED.object["metadata"]["deletionTimestamp"] = ago(1)
 CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
     "it is Consolidatable, as every node at rest": ([node_claim("c", "n")], set(), []),
     "it has drifted": ([node_claim("c", "n", age=DAY, drifted=60)], {"n"}, []),
@@ -221,6 +224,7 @@ CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
         ["drift-stuck"]),
     "it expires within the hour": ([node_claim("c", "n", age=DAY - 1800, expireAfter="23h59m60s")],
                                    {"n"}, []),
+    "it is being deleted": ([DELETED], {"n"}, []),
     "it expires later": ([node_claim("c", "n", age=DAY, expireAfter="720h")], set(), []),
     "it expires never": ([node_claim("c", "n", age=DAY, expireAfter="Never")], set(), []),
     "it expired long ago": ([node_claim("c", "n", age=DAY, expireAfter="20h")], set(), ["drift-stuck"]),
