@@ -82,6 +82,13 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
         Deployment's own are removed."""
         return self.owner is not None and self.owner.kind == "Deployment"
 
+    @property
+    def counted_as(self) -> str:
+        """Kind/namespace/name by which its evictions are remembered: those of its Deployment, be it read or
+        not, else its own. What may be read changes from one cycle to the next; a reference does not."""
+        ref = self.owner if self.has_deployment else None
+        return f"{ref.kind}/{self.namespace}/{ref.name}" if ref is not None else self.key
+
 
 class PodDisruptionBudgetSpec(Struct, frozen=True, rename="camel", eq=False):
     """Budget spec; an absent selector matches nothing, an empty one every pod of the namespace."""

@@ -68,7 +68,7 @@ class Caps:
         `domains`: the domains (key=value) that the pod leaves.
         """
         owner = self._owners.of(pod)
-        top = self._owners.top(owner).key if owner is not None else ""
+        top = self._owners.top(owner).counted_as if owner is not None else ""
         evicted = Evicted(top, pod.namespace, pod.node_name, tuple(domains))
         keys = [*_of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
         for key in keys:

@@ -253,7 +253,7 @@ OPEN = (Fate.INTENDED, Fate.RELEASED)
 
 
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
+    """One eviction. `at`: epoch seconds. `owner`: of the pod (`Workload.counted_as`).
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
@@ -612,6 +612,8 @@ def _circuit(one: Circuit, other: Circuit) -> Circuit:
 # If everything that a move depends on is as it was when the move did not help, it will not help this time.
 
 _LENGTH = 16
+_OF_THE_REVISION = "pod-template-hash"
+"""Label that a Deployment gives the template of each of its ReplicaSets."""
 
 
 class Fingerprints:
@@ -638,6 +640,10 @@ class Fingerprints:
     def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
         """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
         template = owner.template
+        if template is not None and owner.counted_as != owner.key:
+            # As its Deployment has it, which is not read.
+            own = {k: v for k, v in template.labels.items() if k != _OF_THE_REVISION}
+            template = replace(template, labels=own)
         keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
         there = {
             name: n

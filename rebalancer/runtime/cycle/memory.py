@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import inf
@@ -27,6 +27,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
 from rebalancer.outcome import Outcome, Result
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
 from rebalancer.policy import circuit_breaker as breaker
@@ -405,6 +406,20 @@ def undone(
     return found
 
 
+# Deployments that are not read: their evictions are known by their names.
+
+
+def not_read(snapshot: Snapshot) -> dict[str, list[Workload]]:
+    """Kind/namespace/name of each Deployment that the snapshot does not have → its ReplicaSets, those that
+    want most pods first."""
+    sets = [w for w in snapshot.workloads if w.has_deployment]
+    found: dict[str, list[Workload]] = defaultdict(list)
+    for w in sorted(sets, key=lambda w: -w.replicas):
+        if snapshot.owner_of(w.namespace, w.owner) is None:
+            found[w.counted_as].append(w)
+    return found
+
+
 # Owners with a pod too many: what is planned for them rests on a pod that goes, or comes back.
 
 
@@ -603,15 +618,18 @@ class Memory(SharedLedger):
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:
         domains that somebody has taken out. Records when each violation began."""
 
-        prints = Fingerprints(snapshot.nodes)
+        prints, unread = Fingerprints(snapshot.nodes), not_read(snapshot)
 
         def cluster(entry: Entry) -> str:
             kind, namespace, name = entry.owner.split("/", 2)
             found = snapshot.workloads_by_name.get((kind, namespace, name))
+            found = found or next(iter(unread.get(entry.owner, ())), None)
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
         now, latest, rules = self._clock.now(), self._clock.latest(), self.in_force
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
+        # A plan goes by the names of what is read.
+        found |= {w.key: [*found[o]] for o, sets in unread.items() if o in found for w in sets}
         queues = held_back(self.ledger, now)
         more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
@@ -655,7 +673,7 @@ class Memory(SharedLedger):
         return account(self.ledger, self._clock.now())
 
     def today(self, owner: str) -> tuple[Entry, ...]:
-        """The evictions of an owner's pods (Kind/namespace/name) within a day."""
+        """The evictions of an owner's pods (`Workload.counted_as`) within a day."""
         now = self._clock.now()
         return tuple(e for e in self.ledger.entries if e.owner == owner and now - e.at < DAY)
 
@@ -733,7 +751,7 @@ class Memory(SharedLedger):
                 namespace=m.pod.namespace,
                 pod=m.pod.name,
                 uid=m.pod.uid,
-                owner=m.owner.key,
+                owner=m.owner.counted_as,
                 node=m.pod.node_name,
                 predicted=m.predicted,
                 destinations=len(m.destinations),

@@ -281,7 +281,7 @@ class Read(Struct, frozen=True, eq=False):
     """
 
     owner: Future[Workload | None]
-    parent: Future[Workload | None]
+    parent: Future[Workload | Reason | None]
     named: Future[Reason | None]
     sized: Future[Reason | None]
     storage: Future[Reason | None]
@@ -434,8 +434,9 @@ class Looking:
         ):
             if planned is not None and self.move.pod.owner is None:
                 # A released pod is of whom it was released from, though that may be gone.
-                live = live if live is not None and live.metadata.uid == planned.metadata.uid else planned
-            if live is not None:
+                same = isinstance(live, Workload) and live.metadata.uid == planned.metadata.uid
+                live = live if same else planned
+            if isinstance(live, Workload):
                 # What is away is not updated for a moment. Where a rollout began, it has another generation.
                 updated = max(
                     live.updated_replicas + self._in_flight, planned.updated_replicas if planned else 0
@@ -471,9 +472,12 @@ class Looking:
 
     def parent(self) -> Reason | None:
         """Why the owner's own owner would not have it made."""
+        live = self.read.parent.result()
+        if isinstance(live, Reason):
+            return live
         if self._parent is None or self._parent.kind not in RESOURCES:
             return None
-        return owner_refuses(self._parent, self.read.parent.result())
+        return owner_refuses(self._parent, live)
 
     def namespace(self) -> Reason | None:
         """What the namespace says."""
@@ -557,13 +561,18 @@ class Looking:
                 return changed(f"{kind} {planned.name} of pod {self.move.pod.key} has changed since the plan")
         return None
 
-    def _read_parent(self) -> Workload | None:
-        """The owner's own owner."""
+    def _read_parent(self) -> Workload | Reason | None:
+        """The owner's own owner; a reason where it may not be read, as it may say no."""
         ref = self.planned.owner if self.planned is not None else None
         if ref is None or ref.kind not in WORKLOADS or ref.api_version.rpartition("/")[0] not in BUILT_IN:
             return None
-        read = self.look.reads.workload
-        return self._unless_refused(ref.kind, lambda: read(ref.kind, self.move.pod.namespace, ref.name), None)
+        try:
+            return self.look.reads.workload(ref.kind, self.move.pod.namespace, ref.name)
+        except ForbiddenError as e:
+            if self.look.room.knew(ref.kind):
+                raise
+            say = f"whether {ref.kind} {ref.name} lets its pods go cannot be seen: {e.message}"
+            return Reason(ReasonCode.OWNER_UNKNOWN, say, remedy=e.remedy)
 
     def _read_limits(self, kind: str, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
         return self._unless_refused(kind, lambda: read(self.move.pod.namespace), ())

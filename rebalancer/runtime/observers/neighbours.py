@@ -264,7 +264,7 @@ def _used_up(snapshot: Snapshot, plan: Plan, today: Today) -> Iterator[Finding]:
     """Owners that have had all their evictions of a day, and whose violations came back after them."""
     waiting = {m.owner.key: m.owner for m in plan.moves if m.waits is not None and PER_DAY in m.waits.numbers}
     for key, owner in sorted(waiting.items()):
-        entries = today(key)
+        entries = today(owner.counted_as)
         if (times := returns(entries)) < 1:
             continue
         yield Finding(

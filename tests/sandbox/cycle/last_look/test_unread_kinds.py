@@ -67,7 +67,7 @@ def test_what_the_plan_could_not_know_stops_the_eviction(
 
 
 ALSO_READ = {
-    "Deployment": 2,
+    "Deployment": 0,  # it may forbid that its pods go, or be paused
     "LimitRange": 2,
     "Namespace": 0,  # whether it is paused must be seen
     "PodDisruptionBudget": 2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import node, objects
+from tests.support.build import deployment, node, nodes, objects
 from tests.support.processes.command import call
 from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import Run, elsewhere
+from tests.support.sandbox import Reply
 from tests.support.servers.api import QUICK
 
 
@@ -113,3 +117,50 @@ def test_an_owner_does_not_rest_for_longer_because_a_clock_was_ahead() -> None:
         assert m.cycle(rules).report.evicted == 0
         m.time.at = right + 700
         assert m.cycle(rules).report.evicted == 3
+
+
+WEB = (*nodes(a=1, b=1, c=1), deployment("web").spread("zone", 1).placed({"a-0": 6}))
+ONE = capped(max_total=Limit(number=1))
+BOUND = {
+    "a cap of a day": (capped(max_per_owner_per_day=Limit(number=1)), HistoryRules(), ReasonCode.CAP),
+    "a cool-down": (ONE, HistoryRules(cool_down=600.0), ReasonCode.COOL_DOWN),
+}
+
+
+@contextmanager
+def not_listed(m: Machine) -> Iterator[None]:
+    """Deployments can be read one by one, and neither listed nor watched."""
+    faults = [m.server.faults.add(Reply(403), verb=v, resource="deployments") for v in ("list", "watch")]
+    yield
+    for fault in faults:
+        m.server.faults.remove(fault)
+
+
+def left_alone(run: Run) -> set[ReasonCode]:
+    """Why, by the last plan."""
+    plan = run.story.plans[-1]
+    return {b.reason.code for b in plan.blocked} | {p.waits.code for p in plan.moves if p.waits}
+
+
+@pytest.mark.parametrize(("options", "rules", "code"), BOUND.values(), ids=BOUND)
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_owner_is_the_same_whether_its_deployment_may_be_listed_or_not(
+    options: LiveOptions, rules: HistoryRules, code: ReasonCode, listed: bool
+) -> None:
+    """Rights are taken away, or given, from one process to the next."""
+    with Machine(WEB) as m:
+        for now in (listed, not listed):
+            with nullcontext() if now else not_listed(m):
+                run = m.cycle(rules, options)
+        assert [e.owner for e in m.ledger().entries] == ["Deployment/default/web"]
+    assert run.report.evicted == 0
+    assert left_alone(run) == {code}
+
+
+def test_a_move_that_did_not_help_is_not_made_again_because_its_deployment_may_not_be_listed() -> None:
+    with Machine(WEB, choose=elsewhere("a-0")) as m:
+        assert m.cycle(options=ONE).report.evicted == 1
+        with not_listed(m):
+            run = m.cycle(options=ONE)
+    assert run.report.evicted == 0
+    assert left_alone(run) == {ReasonCode.DID_NOT_HELP}
