@@ -169,12 +169,19 @@ class Ledgers:
             )
         return ledger
 
-    def save(self, ledger: Ledger) -> Ledger:
-        """Writes it, within the limits, and gives it back as written. Raises LedgerConflictError if somebody
-        else wrote since `load` or the last `save`, another KubeError where it cannot be written."""
+    def save(self, ledger: Ledger, cycle: str = "") -> Ledger:
+        """Writes it, within the limits, and gives it back as written. `cycle`: the present one. Raises
+        LedgerConflictError if somebody else wrote since `load` or the last `save`, another KubeError where it
+        cannot be written."""
         self._serial += 1
-        written = within_limits(replace(ledger, writer=self._writer, serial=self._serial))
+        written = within_limits(replace(ledger, writer=self._writer, serial=self._serial), cycle)
         text = encode(written)
+        if len(text) > 2 * MOST_BYTES:
+            raise LedgerError(
+                f"{self.place} would have {len(text):,} bytes, more than a ConfigMap holds",
+                "the next cycle goes on; evictions.maxTotal keeps cycles smaller",
+                target=self._target("update"),
+            )
         data = {KEY: text.decode()}
         room = min(_MOST_QUARANTINED, 2 * MOST_BYTES - len(text))
         if self._quarantined and room > 0:

@@ -1,8 +1,9 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited; the oldest entries are dropped first, and then only counted (`Tally`). Before any entry goes, it is
-forgotten since when workloads cannot be replaced: cool-downs rest on entries, and only a finding on that.
+limited; the oldest entries are dropped first, and then only counted (`Tally`). Before any entry goes, what
+else there is does (`_SPARE`): cool-downs and caps rest on entries. What has not ended, and what the present
+cycle did, stays.
 
 People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
 what cannot be right is put aside, and the rest is used.
@@ -17,7 +18,7 @@ from hashlib import sha256
 from itertools import chain
 from math import ceil
 from operator import add
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -31,6 +32,8 @@ from rebalancer.model.workload import Workload
 from rebalancer.policy.options import Earlier, Evicted
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import tolerated
+
+T = TypeVar("T")
 
 # How many evictions there were of each owner: what is left of entries that the ledger has no room for.
 #
@@ -420,11 +423,12 @@ def encode(ledger: Ledger) -> bytes:
     return msgspec.json.encode({**plain, "version": ledger.version}, order="sorted")
 
 
-def within_limits(ledger: Ledger) -> Ledger:
+def within_limits(ledger: Ledger, cycle: str = "") -> Ledger:
     """The ledger with as much as it may have. Of the oldest entries only a count is kept.
 
-    Counts have the other half of the ConfigMap, and are not limited: where they are more, the API server
-    refuses it, and nothing is evicted that cannot be written down.
+    Counts have the other half of the ConfigMap, and are not limited; nor are entries that have not ended, or
+    are of the present `cycle`, whose caps rest on them. Where they are more, the API server refuses it, and
+    nothing is evicted that cannot be written down.
     """
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     # Who is left out begins anew: that loses least with those that have just begun.
@@ -434,39 +438,60 @@ def within_limits(ledger: Ledger) -> Ledger:
     small = _without(
         replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable, shown=shown),
         max(0, len(ledger.entries) - MOST_ENTRIES),
+        cycle,
     )
-    while True:
-        over = len(encode(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
-        if over > 0 and small.irreplaceable:
-            small = replace(small, irreplaceable=_shorter(small.irreplaceable, over))
-        elif over > 0 and small.entries:
-            small = _without(small, len(small.entries) // 10 + 1)
+    while (over := len(encode(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES) > 0:
+        spare = next((name for name in _SPARE if getattr(small, name)), None)
+        if spare is None:
+            fewer = _without(small, len(small.entries) // 10 + 1, cycle)
+        elif spare == "openings":
+            fewer = replace(small, openings=_fewer(small.openings, over))
         else:
-            return small
+            fewer = replace(small, **{spare: _shorter(getattr(small, spare), over)})
+        if fewer is small:
+            break
+        small = fewer
+    return small
 
 
-def _shorter(irreplaceable: dict[str, float], over: int) -> dict[str, float]:
+_SPARE = ("irreplaceable", "openings", "violated", "shown")
+"""What is given up before any entry is, in this order. Nothing but a finding rests on the first."""
+
+
+def _shorter(part: Mapping[str, T], over: int) -> dict[str, T]:
     """Without as many of the last as have so many bytes."""
-    kept = dict(irreplaceable)
+    kept = dict(part)
     while kept and over > 0:
-        over -= len(msgspec.json.encode(dict([kept.popitem()])))
+        over -= len(msgspec.json.encode([*kept.popitem()])) - 1
     return kept
 
 
-def _without(ledger: Ledger, oldest: int) -> Ledger:
+def _fewer(openings: Mapping[str, Mapping[str, Opening]], over: int) -> dict[str, dict[str, Opening]]:
+    """Without as much as has so many bytes of what is shut, the longest first. Where nothing is shut, without
+    any: a part of what is open would look as if the rest had been opened since."""
+    shut = [(o.shut, d, taints) for d, own in openings.items() for taints, o in own.items() if o.shut]
+    kept = {d: dict(own) for d, own in openings.items()} if shut else {}
+    for _, domain, taints in sorted(shut):
+        if over <= 0:
+            break
+        over -= len(msgspec.json.encode([taints, kept[domain].pop(taints)])) - 1
+    return kept
+
+
+def _without(ledger: Ledger, oldest: int, cycle: str) -> Ledger:
     """The ledger without so many of the oldest entries, which are counted instead."""
-    if not oldest:
+    dropped, kept = _parted(ledger.entries, oldest, cycle)
+    if not dropped:
         return ledger
-    dropped, kept = _parted(ledger.entries, oldest)
     counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
     return replace(ledger, entries=kept, counted=counted)
 
 
-def _parted(entries: Sequence[Entry], oldest: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """The entries, by age, as those that go and those that stay. What has not ended goes last: a pod whose
+def _parted(entries: Sequence[Entry], oldest: int, cycle: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """The entries, by age, as those that go and those that stay. What has not ended stays: a pod whose
     release is forgotten would be given back."""
-    ended_first = sorted(range(len(entries)), key=lambda i: entries[i].fate in OPEN)
-    go = frozenset(ended_first[: max(0, oldest)])
+    may_go = [i for i, e in enumerate(entries) if e.fate not in OPEN and not (cycle and e.cycle == cycle)]
+    go = frozenset(may_go[: max(0, oldest)])
     gone, stay = ([e for i, e in enumerate(entries) if (i in go) is goes] for goes in (True, False))
     return tuple(gone), tuple(stay)
 
@@ -534,8 +559,8 @@ _KNOWN = (
 """Of two fates of one eviction the later of these holds: it says more, or forbids more."""
 
 
-def merged(theirs: Ledger, mine: Ledger) -> Ledger:
-    """The entries of both, and of everything else what allows less."""
+def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
+    """The entries of both, and of everything else what allows less. `cycle`: the present one."""
     there = {(e.cycle, e.uid): e for e in theirs.entries}
     own = {(e.cycle, e.uid) for e in mine.entries}
     entries = sorted(
@@ -546,7 +571,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         key=lambda e: e.at,
     )
     # Entries that there is no room for: one account may have counted already what the other has as entries.
-    dropped, kept = _parted(entries, len(entries) - MOST_ENTRIES)
+    dropped, kept = _parted(entries, len(entries) - MOST_ENTRIES, cycle)
     counted = stricter(
         added(theirs.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in there)),
         added(mine.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in own)),

@@ -149,6 +149,8 @@ class SharedLedger:
         silent: float,
     ) -> None:
         self.ledger = Ledger()
+        self.cycle = ""
+        """The name of the cycle at work, or of the last one."""
         self.writer = writer
         self.read_only = read_only
         self.silent = silent
@@ -174,7 +176,7 @@ class SharedLedger:
         reads once."""
         again, self._asked = self._asked, True
         if self._store is None:
-            self.ledger = self._as_of_now(within_limits(self.ledger))
+            self.ledger = self._as_of_now(within_limits(self.ledger, self.cycle))
             return
         if self.read_only and again:
             return
@@ -203,7 +205,7 @@ class SharedLedger:
             # Whoever deletes one that could not be read wants to begin anew.
             mine = replace(mine, unread=0.0)
         if mine != Ledger():
-            self.ledger = merged(theirs, mine)
+            self.ledger = merged(theirs, mine, self.cycle)
             more = len(self.ledger.entries) - len(theirs.entries)
             if more <= 0 and theirs.circuit.until >= self.ledger.circuit.until:
                 return False
@@ -224,7 +226,7 @@ class SharedLedger:
         if self._store is not None and not self.read_only:
             # Where this fails nothing of it is evicted, so nothing of it may be written later.
             try:
-                ledger = self._saved = self._store.save(self._with_claim(ledger))
+                ledger = self._saved = self._store.save(self._with_claim(ledger), self.cycle)
             except LedgerConflictError as e:
                 self._meet()
                 if self._rival is None:
@@ -245,7 +247,7 @@ class SharedLedger:
         try:
             if self._read(self._store) or self.writer in self.ledger.claims:
                 others = {name: c for name, c in self.ledger.claims.items() if name != self.writer}
-                self._store.save(replace(self.ledger, claims=others))
+                self._store.save(replace(self.ledger, claims=others), self.cycle)
         except KubeError as e:
             log.info("the claim on the ledger runs out by itself: %s", e.message)
 
@@ -253,7 +255,7 @@ class SharedLedger:
         if self._store is None or self.read_only:
             return
         try:
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger), self.cycle)
         except LedgerConflictError as e:
             log.warning("%s; both accounts are kept", e)
             self._meet()
@@ -266,7 +268,7 @@ class SharedLedger:
         try:
             self._read(self._store)
             self._look_for_rival(self.ledger)
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger), self.cycle)
         except KubeError as e:
             log.warning("the ledger could not be written: %s", e)
 
@@ -554,8 +556,6 @@ class Memory(SharedLedger):
         """Those of the settings of this moment, where they are others."""
         self.limits = limits
         self.attended = attended
-        self.cycle = ""
-        """The name of the cycle at work, or of the last one."""
         self._began = 0
         self._looked = False
         self._landed: list[tuple[str, float]] = []
@@ -608,7 +608,7 @@ class Memory(SharedLedger):
         entries = cut_off(self.ledger.entries, alive, apart)
         self.ledger = replace(
             self.ledger,
-            openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now),
+            openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait),
             entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
@@ -648,10 +648,10 @@ class Memory(SharedLedger):
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
-        now, openings = self._clock.now(), self.ledger.openings
+        now, openings, out_wait = self._clock.now(), self.ledger.openings, self.in_force.out_wait
         keys = {d.partition("=")[0] for d in openings}
-        seen = openings_of(nodes, keys, openings, self._clock.latest())
-        return out_for(template, nodes, seen, paused, self.in_force.out_wait, now)
+        seen = openings_of(nodes, keys, openings, self._clock.latest(), out_wait)
+        return out_for(template, nodes, seen, paused, out_wait, now)
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.ledger import MOST_BYTES, Ledger, Opening, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import deployment, node, nodes, objects
+from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.processes.command import call
-from tests.support.runs.machine import Machine
+from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import Run, elsewhere
 from tests.support.sandbox import Reply
-from tests.support.servers.api import QUICK
+from tests.support.servers.api import QUICK, connected
 
 
 def capped(**caps: Any) -> LiveOptions:
@@ -164,3 +166,46 @@ def test_a_move_that_did_not_help_is_not_made_again_because_its_deployment_may_n
             run = m.cycle(options=ONE)
     assert run.report.evicted == 0
     assert left_alone(run) == {ReasonCode.DID_NOT_HELP}
+
+
+RACK = "example.com/rack"
+TAINTS = [f"node.kubernetes.io/{what}:NoSchedule" for what in ("not-ready", "unreachable", "unschedulable")]
+TAINTS += [f"ToBeDeletedByClusterAutoscaler=17642448{n:02}:NoSchedule" for n in range(12)]
+
+
+def test_domains_with_a_long_history_push_no_evictions_out_of_the_ledger() -> None:
+    """Many racks, each of which was shut in many ways within a day."""
+    racks = [
+        node(f"r-{i}").label(RACK, f"hall-17-row-4-rack-{i:04}").taint("for", "others") for i in range(600)
+    ]
+    spread = workload("racks").spread(RACK, 1).replicas(0)
+    capped_once = capped(max_per_owner=Limit(number=1))
+    with Machine(
+        (*nodes(a=1, b=1, c=1), *racks, spread, workload("web").spread("zone", 1).placed({"a-0": 6}))
+    ) as m:
+        now = m.time.at
+        shut = {taints: Opening(now - 90_000.0, now - 80_000.0 + n) for n, taints in enumerate(TAINTS)}
+        before = Ledger(
+            openings={f"{RACK}=hall-17-row-4-rack-{i:04}": shut for i in range(600)}, looked=now - 10.0
+        )
+        assert len(encode(before)) > MOST_BYTES
+        with connected(m.server) as c:
+            Ledgers(c, PLACE, writer="p0", wait=m.time.wait).save(before)
+        first = m.cycle(HistoryRules(cool_down=3600.0), capped_once)
+        assert (first.report.end, first.report.evicted) == (End.CAPPED, 1), first.report.message
+        assert len(m.ledger().entries) == 1
+        second = m.cycle(HistoryRules(cool_down=3600.0), capped_once)
+        assert left_alone(second) == {ReasonCode.COOL_DOWN}
+        assert second.report.evicted == 0
+        assert m.ledger().openings, "the latest of them stay"
+
+
+def test_what_a_cycle_did_is_not_forgotten_for_want_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Machine() as m:
+        monkeypatch.setattr("rebalancer.policy.ledger.MOST_BYTES", 600)
+        monkeypatch.setattr("rebalancer.kube.config_maps.MOST_BYTES", 600)
+        run = m.cycle(options=capped(max_per_owner=Limit(number=3)))
+        assert run.report.end is End.ABORTED
+        assert "cannot be written down: ConfigMap default/rebalancer-ledger would have" in run.report.message
+        assert run.evictions() == len(m.ledger().entries) < 3
+        assert m.cycle(options=capped(max_per_owner=Limit(number=1))).report.evicted == 1, "the next goes on"

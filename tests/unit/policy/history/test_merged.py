@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rebalancer.policy.ledger import (
     COVERED,
+    MOST_BYTES,
     MOST_ENTRIES,
     MOST_SHOWN,
     OPEN,
@@ -15,10 +16,12 @@ from rebalancer.policy.ledger import (
     Entry,
     Fate,
     Ledger,
+    Opening,
     Shown,
     Totals,
     claimed,
     decode,
+    encode,
     merged,
     rival,
     within_limits,
@@ -86,7 +89,8 @@ def test_of_what_became_of_an_eviction_the_account_holds_that_says_or_forbids_mo
 
 
 def test_entries_that_one_has_counted_already_are_not_counted_twice() -> None:
-    all_of_them = tuple(entry(float(n), f"p{n}") for n in range(1, MOST_ENTRIES + 31))
+    numbers = range(1, MOST_ENTRIES + 31)
+    all_of_them = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in numbers)
     theirs = within_limits(Ledger(entries=all_of_them))
     mine = Ledger(entries=all_of_them[:MOST_ENTRIES])
     assert merged(theirs, mine) == theirs
@@ -103,6 +107,32 @@ def test_a_release_that_has_not_ended_is_not_forgotten_for_newer_entries() -> No
     ):
         assert [e for e in kept.entries if e.at < 10] == [*open_]
         assert len(kept.entries) == MOST_ENTRIES
+
+
+def test_of_the_present_cycle_nothing_is_forgotten_for_newer_entries() -> None:
+    own = replace(entry(1.0, "own"), fate=Fate.DONE, cycle="now")
+    newer = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(10, MOST_ENTRIES + 10))
+    for kept in (
+        within_limits(Ledger(entries=(own, *newer)), "now"),
+        merged(Ledger(entries=(own,)), Ledger(entries=newer), "now"),
+    ):
+        assert kept.entries == (own, *newer[1:])
+
+
+def test_what_else_a_ledger_holds_goes_before_any_entry() -> None:
+    """Of the ways in which domains were shut the latest stay. What is open stays as a whole, or goes."""
+    entries = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(MOST_ENTRIES))
+    shut = {
+        f"zone={z}": {"": Opening(1.0)} | {f"{i:0900}": Opening(1.0, i) for i in range(1, 500)} for z in "ab"
+    }
+    kept = within_limits(Ledger(entries=entries, openings=shut, violated={"x": 1.0}))
+    assert (kept.entries, kept.violated) == (entries, {"x": 1.0})
+    times = sorted(o.shut for own in kept.openings.values() for o in own.values() if o.shut)
+    every = sorted(o.shut for own in shut.values() for o in own.values() if o.shut)
+    assert times == every[-len(times) :]
+    assert len(encode(kept)) > MOST_BYTES - 2000, "no more of them went than had to"
+    open_ = {f"zone={z}": {f"{i:0900}": Opening(1.0) for i in range(500)} for z in "ab"}
+    assert within_limits(Ledger(entries=entries, openings=open_)) == Ledger(entries=entries)
 
 
 def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.model.reason import Reason
 from rebalancer.policy.annotations import pause_of, pause_value, paused_domains
-from rebalancer.policy.ledger import Entry, Fate, Ledger, Opening
+from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
 from rebalancer.policy.waits import (
     ANY_POD,
     HistoryRules,
@@ -18,6 +18,7 @@ from rebalancer.policy.waits import (
     first_to_end,
     held_back,
     is_wait,
+    openings_of,
     out_for,
     stabilizing,
     together,
@@ -109,3 +110,11 @@ def test_a_domain_that_no_node_has_been_in_is_paused_with_all_others() -> None:
     [reason] = out_for(ANY_POD, NODES, {}, paused, RULES.out_wait, NOW).values()
     assert "every domain is out" in reason.message
     assert "drill, and no node has been in zone=C" in reason.message
+
+
+@pytest.mark.parametrize("out_wait", [0.0, RULES.out_wait, 3 * DAY])
+def test_since_when_a_domain_was_shut_in_some_way_is_kept_as_long_as_a_rule_may_ask(out_wait: float) -> None:
+    ages = (60.0, DAY - 60, DAY + 60, 3 * DAY - 60, 3 * DAY + 60)
+    before = {ZONE: {"": Opening()} | {f"shift={age}:NoSchedule": Opening(1.0, NOW - age) for age in ages}}
+    found = openings_of(NODES, {ZONE.partition("=")[0]}, before, NOW, out_wait)[ZONE]
+    assert [NOW - o.shut for o in found.values() if o.shut] == [a for a in ages if a < max(out_wait, DAY)]
