@@ -24,8 +24,9 @@ from msgspec import Struct
 from rebalancer.kube.config_maps import Component, Place, brake_version
 from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
-from rebalancer.kube.leases import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec
+from rebalancer.kube.leases import LEDGER, SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec
 from rebalancer.model.quantity import micro_time
+from rebalancer.model.reason import Reason, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ class Elector:
     the epoch, for the record's times. `claimed`: the highest number of transitions under which somebody has
     acted, as far as is known elsewhere; a lease that was deleted would begin again below it. `brake`: a
     leader looks at it with each renewal, and says on the lease from which version on it is bound by it, so
-    that people who pause see that they were heard. `component`: what the lease is labelled as.
+    that people who pause see that they were heard. `ledger`: where its holders count evictions, which the
+    lease says from its first holder on. `component`: what the lease is labelled as.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Elector:
         now: Callable[[], float] = time.time,
         claimed: Callable[[], int] = lambda: -1,
         brake: Place | None = None,
+        ledger: Place | None = None,
         component: Component = "lease",
     ) -> None:
         self.identity = identity
@@ -107,6 +110,7 @@ class Elector:
         self._now = now
         self._claimed = claimed
         self._brake = brake
+        self._ledger = ledger
         self._component = component
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -148,6 +152,21 @@ class Elector:
     def annotations(self) -> dict[str, str]:
         """The lease's annotations as of the last answer; a leader gets one every `retry` seconds."""
         return dict(self._lease.annotations) if self._lease is not None else {}
+
+    def other_ledger(self) -> Reason | None:
+        """Why who leads by this lease evicts nothing: evictions have been counted in another ledger."""
+        there, own = self.annotations.get(LEDGER, ""), self._ledger
+        if own is None or there in ("", f"{own.namespace}/{own.name}"):
+            return None
+        say = (
+            f"by lease {self.namespace}/{self.name} evictions are counted in ConfigMap {there}, and here in "
+            f"{own}: every cap would count once more"
+        )
+        remedy = (
+            "give both the same ledger.name and ledger.namespace; where nobody uses the other any more: "
+            f"kubectl -n {self.namespace} annotate lease {self.name} {LEDGER}-"
+        )
+        return Reason(ReasonCode.RIVAL, f"{say}; {remedy}", {}, remedy)
 
     # -- life
 
@@ -265,7 +284,8 @@ class Elector:
     def _update(self, client: LeaseClient, lease: Lease) -> None:
         if not self._stop.is_set():
             spec = self._spec(lease)
-            self._take(lambda timeout: client.update(lease, spec, timeout, self._annotations()))
+            notes = self._annotations(lease.annotations.get(LEDGER, ""))
+            self._take(lambda timeout: client.update(lease, spec, timeout, notes))
 
     def _take(self, write: Callable[[float], Lease]) -> None:
         sent = self._monotonic()
@@ -291,8 +311,11 @@ class Elector:
         if version != self._brake_read[0]:
             self._brake_read = version, self._monotonic()
 
-    def _annotations(self) -> dict[str, str]:
-        return {**self.notes, **self._seen_brake()}
+    def _annotations(self, ledger: str = "") -> dict[str, str]:
+        """`ledger`: which the lease names already."""
+        if self._ledger is not None and not ledger:
+            ledger = f"{self._ledger.namespace}/{self._ledger.name}"
+        return {**self.notes, **({LEDGER: ledger} if ledger else {}), **self._seen_brake()}
 
     def _seen_brake(self) -> dict[str, str]:
         """What the lease says of it. A look that began before it was read may be in force for a moment, and

@@ -20,8 +20,8 @@ from rebalancer.model.quantity import epoch
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 SEEN = "rebalancer.io/brake-seen"
 """On a lease: which brake its holder looks at, and which version of it binds the holder by now."""
-
-
+LEDGER = "rebalancer.io/ledger"
+"""On a lease: in which ledger its holders count evictions (namespace/name)."""
 SCALE_INS = "rebalancer.io/scale-ins"
 """On a lease: what scale-ins have left since when, as its holders saw them."""
 

@@ -135,7 +135,8 @@ class SharedLedger:
 
     `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
     `term`: the lease's transitions (`ledger.Claim`). `silent`: for how many seconds this process may write
-    nothing although it is there. `where`: what a person calls the ledger.
+    nothing although it is there. `elsewhere`: why evictions that it would have to know are counted elsewhere.
+    `where`: what a person calls the ledger.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class SharedLedger:
         read_only: bool,
         term: Callable[[], int],
         silent: float,
+        elsewhere: Callable[[], Reason | None],
     ) -> None:
         self.ledger = Ledger()
         self.cycle = ""
@@ -159,6 +161,7 @@ class SharedLedger:
         self._clock = clock
         self._store = store
         self._term = term
+        self._elsewhere = elsewhere
         self._saved = self.ledger
         self._asked = False
 
@@ -168,8 +171,9 @@ class SharedLedger:
         return str(self._store.place) if self._store is not None else self.writer
 
     def rival(self) -> Reason | None:
-        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
-        return self._rival
+        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known, or others
+        have acted on another one."""
+        return self._rival or self._elsewhere()
 
     def load(self) -> None:
         """Reads what others have written. Raises KubeError if it cannot be read and pods may go; a dry run
@@ -549,8 +553,11 @@ class Memory(SharedLedger):
         attended: bool = False,
         term: Callable[[], int] = lambda: 0,
         silent: float = 3600.0,
+        elsewhere: Callable[[], Reason | None] = lambda: None,
     ) -> None:
-        super().__init__(clock, store, writer=writer, read_only=read_only, term=term, silent=silent)
+        super().__init__(
+            clock, store, writer=writer, read_only=read_only, term=term, silent=silent, elsewhere=elsewhere
+        )
         self.rules = rules
         self.newest: Callable[[], Iterable[HistoryRules]] = tuple
         """Those of the settings of this moment, where they are others."""

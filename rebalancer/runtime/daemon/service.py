@@ -225,6 +225,7 @@ class Service:
             writer=name,
             term=self._term,
             silent=silence_of(settings),
+            elsewhere=lambda: self.elector.other_ledger() if self.elector is not None else None,
         )
         self._count = self.memory.listen()
         lease = LeaseClient(connection, *SCHEDULER_LEASE)

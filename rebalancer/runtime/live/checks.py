@@ -324,7 +324,11 @@ CHECKS: tuple[Check, ...] = (
     ),
     _cycle("the cycle's time", "A cycle evicts nothing after schedule.maxCycleTime.", _time),
     _cycle("windows", "schedule.windows say when evictions may be, and when not.", _windows),
-    _cycle("another rebalancer", "Nobody else acts on the same ledger.", lambda a: a.cycle.memory.rival()),
+    _cycle(
+        "another rebalancer",
+        "Nobody else acts on the same ledger, or by the same lease on another.",
+        lambda a: a.cycle.memory.rival(),
+    ),
     _cycle(
         "the circuit breaker",
         "It is not open because of an earlier cycle.",

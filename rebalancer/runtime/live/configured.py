@@ -21,6 +21,7 @@ from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
 from rebalancer.kube.lists import ReadOptions
+from rebalancer.model.reason import Reason
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -182,6 +183,7 @@ def memory_of(
     writer: str = "",
     term: Callable[[], int] = lambda: 0,
     silent: float = 3600.0,
+    elsewhere: Callable[[], Reason | None] = lambda: None,
 ) -> Memory:
     """The memory that the settings ask for. A dry run reads the ledger and writes nothing."""
     writer = writer or own_name()
@@ -198,6 +200,7 @@ def memory_of(
         attended=attended,
         term=term,
         silent=silent,
+        elsewhere=elsewhere,
     )
 
 

@@ -313,6 +313,7 @@ def session(
         writer=name,
         term=lambda: elector.status().transitions if elector is not None else 0,
         silent=settings.schedule.max_cycle_time,
+        elsewhere=lambda: elector.other_ledger() if elector is not None else None,
     )
     try:
         if elector is not None:

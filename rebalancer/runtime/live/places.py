@@ -351,6 +351,7 @@ def elector_of(
         on_change=on_change,
         claimed=claimed,
         brake=places.brake,
+        ledger=places.ledger if component == "lease" and settings.ledger.mode == "configMap" else None,
         component=component,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.kube.leases import LEDGER
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
@@ -240,3 +241,52 @@ def test_a_run_where_nothing_is_installed_makes_its_brake_before_its_lease(tmp_p
         assert call(server, tmp_path, "once", "--execute").returncode == 0
         made = [a.resource for a in server.accesses if a.verb == "create"]
         assert made.index("configmaps") < made.index("leases")
+
+
+def two_an_hour(folder: Path, ledger: str) -> tuple[str, ...]:
+    """A run with a ledger of this name."""
+    config = folder / f"{ledger}.yaml"
+    config.write_text(f"ledger: {{name: {ledger}}}\nevictions: {{maxTotalPerHour: 2}}\n")
+    return "once", "--execute", "--config", str(config)
+
+
+def named(server: ApiServer) -> str | None:
+    """The ledger by which the holders of the lease act, as it says."""
+    noted: dict[str, str] = server.store.get("Lease", "rebalancer", "default")["metadata"]["annotations"]
+    return noted.get(LEDGER)
+
+
+def test_by_one_lease_caps_are_counted_in_one_ledger(server: ApiServer, tmp_path: Path) -> None:
+    with moving(server):
+        call(server, tmp_path, *two_an_hour(tmp_path, "one"))
+        assert (evictions(server), named(server)) == (2, "default/one")
+        for _ in range(2):
+            other = call(server, tmp_path, *two_an_hour(tmp_path, "other"))
+            said = " ".join(f"{other.stdout} {other.stderr}".split())
+            assert evictions(server) == 2, said
+            assert (
+                "by lease default/rebalancer evictions are counted in ConfigMap default/one, and here" in said
+            )
+            assert "in ConfigMap default/other" in said
+            assert "ledger.name" in said
+            assert "kubectl -n default annotate lease rebalancer rebalancer.io/ledger-" in said
+        assert named(server) == "default/one"
+        server.store.modify(
+            "Lease", "rebalancer", "default", lambda o: o["metadata"]["annotations"].pop(LEDGER)
+        )
+        call(server, tmp_path, *two_an_hour(tmp_path, "other"))
+        assert (evictions(server), named(server)) == (4, "default/other")
+
+
+def test_a_daemon_beside_a_lease_of_another_ledger_says_so_and_evicts_nothing(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    held(server, datetime.now(UTC) - timedelta(hours=1))
+    server.store.modify(
+        "Lease", "rebalancer", "default", lambda o: o["metadata"].update(annotations={LEDGER: "default/one"})
+    )
+    with moving(server), daemon(server, tmp_path / "daemon", BRISK, "--execute") as d:
+        until(lambda: d.said().count("cycle over (held)") >= 2)
+        assert "counted in ConfigMap default/one, and here in ConfigMap default/rebalancer-ledger" in d.said()
+    assert evictions(server) == 0
+    assert named(server) == "default/one"
