@@ -144,7 +144,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     the owner was scaled or rolled out. `own`: its other pods. `settled`: as many as it wants have been
     Available for a while. `failed`: why the replacement does not do, "" if it may. `late`: the time for it is
     over. `seconds`: since the release. `held`, `stopping`: whether nothing new is to begin. `refusal`: as
-    the check says it.
+    the check says it; `rather`: the uid of the pod of its ReplicaSet that is to go instead, as the spread
+    needs the released one more, "" if it does not.
     """
 
     there: bool = True
@@ -169,6 +170,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     held: Held = Held.NO
     refusal: str = ""
+    rather: str = ""
     stopping: bool = False
 
 
@@ -321,8 +323,10 @@ def _back(s: Seen, why: str) -> Step:
         return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {replicas} Ready pods")
     cheapest = min([s.cost, *(o.cost for o in mine)])
     # Of those made since, the one that is cheapest already: the second look finds the one of the first.
-    new = min((o for o in mine if o.made and s.known), key=lambda o: (o.cost, o.uid), default=None)
+    made = (o for o in mine if o.made or o.uid == s.rather) if s.known else ()
+    new = min(made, key=lambda o: (o.uid != s.rather, o.cost, o.uid), default=None)
     if new is not None and new.before is None and cheapest > _LOWEST:
         return Step(do=Do.COST, why=why, of=new.uid, cost=cheapest - 1)
-    # A mark that anybody may have written turns nothing off; nor does what the owner asked to go.
-    return Step(do=Do.GIVE_BACK, why=why, takes_ready=s.known and s.wanted != 0)
+    # A mark that anybody may have written turns nothing off; nor does what the owner asked to go, nor that
+    # it is another one that goes of those that are too many.
+    return Step(do=Do.GIVE_BACK, why=why, takes_ready=s.known and s.wanted != 0 and not s.rather)

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from random import Random
 from typing import Any, cast
 
 from rebalancer.kube.config_maps import Ledgers
@@ -36,6 +37,7 @@ from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.release import released
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import RateLimit
@@ -93,7 +95,8 @@ class Watch:
 
 
 class Looks(FreshLook):
-    """The last look: what concerns owner, pod and brake; anything else by chance."""
+    """The last look: what concerns owner, pod and brake; anything else by chance. In every fourth history the
+    spread needs some of the old pods, for good, and another one is to go instead."""
 
     def __init__(self, world: Interleaving, planned: Snapshot) -> None:
         super().__init__(cast("Any", world.time))
@@ -106,7 +109,17 @@ class Looks(FreshLook):
             return _CHECK, Reason(ReasonCode.CHANGED_SINCE_PLAN, "the look says no")
         if move.pod.owner is not None and self._wants(now) != self._wants(self._planned):
             return _CHECK, Reason(ReasonCode.OWNER_SCALING, "its owner has changed")
+        if move.pod.owner is None and self.rather(move):
+            return _CHECK, Reason(ReasonCode.WOULD_WORSEN, "the spread needs it")
         return None
+
+    def rather(self, move: Move) -> str:
+        chance, pods = Random(f"{self._world.seed} {move.pod.uid}"), self._world.read().pods
+        if self._world.seed % 4 or chance.random() < 0.5:
+            return ""
+        mark = next((mark for pod, mark in released(pods) if pod.uid == move.pod.uid), None)
+        own = [p.uid for p in pods if mark is not None and p.owner and p.owner.uid == mark.replica_set]
+        return chance.choice(own) if own else ""
 
     @staticmethod
     def _wants(there: Snapshot) -> list[tuple[str, int, int]]:

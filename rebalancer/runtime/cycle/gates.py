@@ -143,6 +143,10 @@ class FreshLook:
         """The nodes that the replacement may go to, as the look found them."""
         return move.destinations
 
+    def rather(self, move: Move) -> str:  # noqa: ARG002
+        """The uid of the pod that is to go instead of a released one, as the look found it; "" if none is."""
+        return ""
+
     def why_back(self, move: Move, pod: Pod, label: str, *, pending: bool) -> Reason | None:  # noqa: ARG002
         """Why a released pod gets the label back while its replacement is not Ready, as it is watched.
 

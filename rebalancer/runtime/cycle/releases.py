@@ -138,6 +138,8 @@ class _Open:
         self.both_since: float | None = None
         """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
         self.refused, self.refusal, self.denied = Held.NO, "", False
+        self.rather = ""
+        """The uid of the pod that is to go instead."""
         self.next_at = float("-inf")
         self.giving: Step | None = None
         """Why its label was to be given back, whatever came of the request; `back`: it is."""
@@ -562,6 +564,8 @@ class Releases:
             o.refused = Held.LATER
         elif again or self._in_vain(o):
             o.refused = Held.NEVER
+            needed = reason is not None and reason.code is ReasonCode.WOULD_WORSEN
+            o.rather = o.look.rather(o.move) if needed else ""
         o.refusal = eviction.message
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
         return None
@@ -661,6 +665,7 @@ class Releases:
             seconds=seconds,
             held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else refused,
             refusal=self.closed.message if self.closed is not None else o.refusal,
+            rather=o.rather,
             stopping=stopping,
         ), pod
 

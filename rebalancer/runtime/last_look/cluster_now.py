@@ -124,6 +124,12 @@ class ClusterNow:
         """What sets the requests of pods that are made in a namespace now."""
         return VerticalAutoscalers(build_snapshot(self._watched.vertical_autoscalers(namespace), now=0.0))
 
+    def pods_of(self, namespace: str, owner: str) -> list[Pod]:
+        """Those that run, of the controller of that uid."""
+        there = (p for _, found in self._templates[namespace].values() for p in found.values())
+        placed = self.simulation.state.pods
+        return [p for p in there if p.owner and p.owner.uid == owner and (p.uid or p.key) in placed]
+
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
         return [t for t, _ in self._templates[namespace].values()]

@@ -464,6 +464,14 @@ class Looking:
             return None  # `pod_refuses` says so
         return next(filter(None, (ask(judged, pod) for judged in self.judges)), None)
 
+    def needed(self) -> Reason | None:
+        """Why a released pod stays and another one of its ReplicaSet goes, of those that may."""
+        pod, owner = self._pod, self._owner
+        if pod is None or owner is None:
+            return None  # `pod_refuses` says so
+        judges = self.judges
+        return self.look.room.needed(pod, owner.uid, lambda p: all(j.scope(p) is None for j in judges))
+
     def budgets(self) -> Reason | None:
         """A budget that allows nothing now lets a released pod go once its replacement is there."""
         if self.move.method is Method.REPLACE_FIRST and self.move.pod.owner is not None:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import ObjectMeta, OwnerReference
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
@@ -105,6 +106,7 @@ class Room:
         self._config, self._watched, self._now = config, watched, now
         self._cluster = ClusterNow(snapshot, config, watched, now)
         self._destinations: dict[str, tuple[str, ...]] = {}
+        self._rather: dict[str, str] = {}
         self._owners = {m.pod.owner.uid for m in plan.moves if m.pod.owner is not None}
         """Whose pods may wait because of the plan."""
 
@@ -382,6 +384,73 @@ class Room:
                 f"since the plan, what {pod.key} was to mend has been mended: no constraint has an excess",
             )
         return None
+
+    def needed(self, pod: Pod, owner: str, may_go: Callable[[Pod], bool]) -> Reason | None:
+        """Which hard constraint gets worse if a released pod goes, where there is less excess if its
+        ReplicaSet (uid `owner`) takes another one. Raises CacheNotReadyError.
+
+        One is too many of them by now, whatever the move was for. Where no other is better, the old one goes,
+        though all is better with both: a move that mends one constraint may leave another as it was.
+
+        `pod`: as if it had its label, by which it counts once it is given back. `may_go`: who may be chosen.
+        """
+        self._rather.pop(pod.uid, None)
+        self._cluster.catch_up()
+        live, state = self._cluster.pod(pod), self._cluster.simulation.state
+        if live is None:
+            return None  # the question about the pod itself says so
+        every, index = self._cluster.groups(pod.namespace), state.table.index
+        groups = [g for i in every.counted(pod.template) if (g := every.all[i]).size]
+
+        def where(p: Pod) -> tuple[int, ...]:
+            """Its domains, -1 where it does not count."""
+            count = (g.constraint.counts(p.namespace, p.template.labels) for g in groups)
+            return tuple(
+                int(g.domain_of[index[p.node_name]]) if c else -1 for g, c in zip(groups, count, strict=True)
+            )
+
+        there = [g.counts(state).copy() for g in groups]
+        old = where(replace(live, template=pod.template))
+        for counts, back, now in zip(there, old, where(live), strict=True):
+            counts[back] += back != now
+
+        @cache
+        def without(domains: tuple[int, ...]) -> list[int]:
+            """The excess of each constraint when one goes that counts there."""
+            found = []
+            for g, counts, d in zip(groups, there, domains, strict=True):
+                counts[d] -= d >= 0
+                found.append(g.excess(counts))
+                counts[d] += d >= 0
+            return found
+
+        before, after = without((-1,) * len(groups)), without(old)
+        worse = next((i for i, b in enumerate(before) if after[i] > b), None)
+        if worse is None:
+            return None
+        left = {p: sum(without(where(p))) for p in self._cluster.pods_of(pod.namespace, owner)}
+
+        def rank(p: Pod) -> tuple[float, ...]:
+            """As its ReplicaSet would choose, and as another process did that has changed the cost."""
+            return left[p], cost_of(p.annotations.get(DELETION_COST)), -(p.created or 0.0)
+
+        better = sorted((p for p, excess in left.items() if excess < sum(after)), key=lambda p: p.uid)
+        other = next(filter(may_go, sorted(better, key=rank)), None)
+        if other is None:
+            return None
+        self._rather[pod.uid] = other.uid
+        c = groups[worse].constraint
+        return Reason(
+            ReasonCode.WOULD_WORSEN,
+            f"pods have come and gone since its release: without {pod.key} the excess of a constraint over "
+            f"{c.topology_key} (maxSkew {c.max_skew}) would rise from {before[worse]} to {after[worse]}, and "
+            f"less is left if {other.name} goes",
+            {"before": before[worse], "after": after[worse]},
+        )
+
+    def rather(self, pod: Pod) -> str:
+        """The uid of the pod that goes instead, as of the last answer of `needed`; "" for none."""
+        return self._rather.get(pod.uid, "")
 
 
 def _default(snapshot: Snapshot) -> set[tuple[str, int]]:

@@ -29,6 +29,7 @@ from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.replace_first import Release
 from rebalancer.policy.waits import HistoryRules, end_of, together
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
@@ -110,6 +111,9 @@ class PlanChecks(FreshLook):
 
     def destinations(self, move: Move) -> tuple[str, ...]:
         return self.look.destinations(move)
+
+    def rather(self, move: Move) -> str:
+        return self.look.room.rather(move.pod)
 
     def why_back(self, move: Move, pod: Pod, label: str, *, pending: bool) -> Reason | None:
         room, policy = self.look.room, self.cycle.options.planning.policy
@@ -235,6 +239,10 @@ def _planner(a: AskedOfMove) -> Reason | None:
     """What a plan by the settings of this moment would not have. Others are in the plan."""
     move, began = a.move, a.cycle.options.planning
     for now in (o.planning for o in a.cycle.in_force()[1:]):
+        first = now.policy.method != began.policy.method and move.method is Method.EVICT
+        later = a.looking.protects(partial(_first_by_now, now.policy.method)) if first else None
+        if later is not None:
+            return later
         if now.soft == "ignore" and a.plan.look.room.soft(move):
             say = f"{move.pod.key} serves soft constraints only, and planner.softConstraints is ignore now"
             return Reason(ReasonCode.OUT_OF_SCOPE, say)
@@ -248,6 +256,14 @@ def _planner(a: AskedOfMove) -> Reason | None:
             say = f"evicting {move.pod.key} saves {move.worth:.2g}, and evictions.minWorth is {least:g} now"
             return Reason(ReasonCode.NOT_WORTH_IT, say)
     return None
+
+
+def _first_by_now(method: str, judged: Evictable, pod: Pod) -> Reason | None:
+    """Why a pod that was to be evicted at once is to be released by now. Who cannot be is evicted still."""
+    if judged.options.method != method or not isinstance(judged.replace_first.of(pod), Release):
+        return None
+    say = f"evictions.method is {method} now: {pod.key} is to be replaced before it goes"
+    return Reason(ReasonCode.NOT_REPLACED_FIRST, say, remedy="the next plan does so")
 
 
 def _profiles(planning: PlanOptions) -> list[str]:
@@ -391,14 +407,20 @@ REMOVE = (*(c for c in CHECKS if c.name in _SAID), *_CYCLE)
 """What is asked before a released pod goes that has ended by itself."""
 _OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
-_OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
+_OF_THE_OLD = _PROTECTED | _SAID | {"the watch", "the pod"}
 FINISH = (
     *(c for c in CHECKS if c.name in _OF_THE_OLD),
+    Check(
+        "the spread without it",
+        "No hard constraint gets worse that would be better if another pod of its ReplicaSet went.",
+        lambda a: a.looking.needed(),
+        cost="read",
+    ),
     *_CYCLE,
     *(c for c in CHECKS if c.name == "an out domain"),
 )
-"""What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
-asked before, and caps have counted it. A stop lets it finish."""
+"""What is asked before the old pod of a release is evicted: its replacement is there, so its room and owner
+were asked before, and caps have counted it. A stop lets it finish."""
 
 
 def _released(a: AskedOfMove) -> Reason | None:

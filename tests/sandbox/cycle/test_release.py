@@ -1482,6 +1482,76 @@ def test_a_workload_that_asks_for_the_method_itself_gets_its_pod_back_without_th
         assert marks(cluster) == []
 
 
+# -- both are there, and others have changed what the spread needs
+
+
+def others_of_a(cluster: Cluster) -> list[str]:
+    """The pods beside the released one in the zone that it is to leave."""
+    there = (p for p in pods(cluster) if p not in released(cluster))
+    return [p["metadata"]["name"] for p in there if p["spec"]["nodeName"][0] == "a"]
+
+
+def none_left_in_a(cluster: Cluster) -> None:
+    """Scaled to four, and the ReplicaSet takes both others of a."""
+
+    def cheap(p: Json) -> None:
+        p["metadata"]["annotations"] = {DELETION_COST: "-1000"}
+
+    for name in others_of_a(cluster):
+        edited(cluster, cheap, "Pod", name)
+    cluster.scale("default", "web", 4)
+
+
+def others_of_a_go_elsewhere(cluster: Cluster) -> None:
+    """One of the two: its nodes have room for one more than the released one."""
+
+    def full(node: Json) -> None:
+        node["status"]["allocatable"]["pods"] = "1"
+
+    for name in ("a-0", "a-1"):
+        cluster.store.modify("Node", name, None, full)
+    for name in others_of_a(cluster):
+        cluster.store.delete("Pod", name, "default", grace=0)
+    until(lambda: sum(map(is_ready, pods(cluster))) == 7)
+
+
+@pytest.mark.parametrize("revision", [False, True], ids=["all count", "its revision counts"])
+def test_an_old_pod_without_which_a_zone_has_none_is_given_back(revision: bool, tmp_path: Path) -> None:
+    """By a revision key the released pod counts no more, but does again once it is given back."""
+    memory = Memory(SystemClock(), HistoryRules())
+    web = deployment("web").placed({"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1})
+    web = web.spread("zone", 1, match_label_keys=(HASH,) if revision else ())
+    with Cluster(objects(*BLOCKED[:-2], web, BLOCKED[-1]), ready_after=0.1) as cluster:
+        cluster.settle()
+        with once_when(lambda: both(cluster), lambda: none_left_in_a(cluster)):
+            report, _ = cycle(cluster, tmp_path, SLOW, memory=memory)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert "to 2" in report.outcomes[0].message
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+        assert (zones(cluster), marks(cluster)) == ([1, 2, 1], [])
+        assert memory.no_release() is None, "of four only four had to be Ready"
+
+
+def test_an_old_pod_of_an_earlier_process_that_the_spread_needs_by_now_is_given_back(tmp_path: Path) -> None:
+    """No plan is made before it is judged. Of seven one goes that mends what is left: in b."""
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        with once_when(lambda: both(cluster), switch.off):
+            cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+        others_of_a_go_elsewhere(cluster)
+        assert zones(cluster) == [2, 3, 2]
+        switch.on = True
+        with Ready(cluster) as ready:
+            report, _ = cycle(cluster, tmp_path, memory=memory, newest=switch)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+        assert (zones(cluster), marks(cluster), ready.fewest) == ([2, 2, 2], [], 6)
+        assert memory.no_release() is None
+
+
 # -- one answer that is not what the API server says
 
 

@@ -86,6 +86,11 @@ CASES: list[tuple[str, Seen, Do]] = [
     ("scaled to none", replace(BASE, wanted=0, replicas=0, moved_on=True, held=Held.LATER), Do.GIVE_BACK),
     ("the check says no, and the new one is not marked", replace(BASE, own=NEW, held=Held.NEVER), Do.COST),
     ("it is marked", replace(BASE, own=CHEAP, held=Held.NEVER), Do.GIVE_BACK),
+    (
+        "the spread needs it more than another one, which is not marked",
+        replace(BASE, own=CHEAP, held=Held.NEVER, rather="r0"),
+        Do.COST,
+    ),
     ("it landed elsewhere", replace(BASE, own=NEW, failed="astray"), Do.COST),
     (
         "a Ready pod would go, and too few are Ready",
@@ -134,6 +139,20 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
     assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
     assert not step(replace(STARTING, late=True)).takes_ready
     assert not step(replace(BASE, own=NEW, known=False)).takes_ready, "anybody may have written that mark"
+
+
+def test_what_the_spread_needs_less_gets_the_lowest_cost_and_turns_nothing_off() -> None:
+    needed = replace(BASE, own=CHEAP, held=Held.NEVER, rather="r1")
+    found = step(needed)
+    assert (found.do, found.of, found.cost) == (Do.COST, "r1", -2)
+    marked = (CHEAP[0], replace(CHEAP[1], cost=-2, before=""), CHEAP[2])
+    found = step(replace(needed, own=marked))
+    assert (found.do, found.takes_ready) == (Do.GIVE_BACK, False)
+    gone = step(replace(needed, own=(NEW[0], NEW[2], Own(uid="r2", ready=True, available=True))))
+    assert (gone.do, gone.of) == (Do.COST, "new")
+    assert step(replace(needed, known=False)).do is Do.GIVE_BACK
+    few = step(replace(needed, own=own(2), wanted=2))
+    assert few.do is Do.WAIT, "that would take a Ready pod too many"
 
 
 def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:

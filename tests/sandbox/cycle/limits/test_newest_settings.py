@@ -21,12 +21,13 @@ from rebalancer.runtime.live.checks import CycleChecks
 from rebalancer.runtime.live.configured import LiveOptions, Newest, live_options, memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
-from tests.support.build import node, nodes, objects, workload
+from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, is_ready
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
 
+HASH = "pod-template-hash"
 ON = "evictions: {enabled: true, perSecond: 1}\n"
 
 
@@ -158,6 +159,27 @@ def test_what_the_planner_would_no_longer_plan_binds_the_next_eviction(what: str
     r = run(tmp_path, then, first, things=(*nodes(a=1, b=1, c=1), *pods))
     assert r.evictions() == 1
     assert {o.reason.code for o in r.report.outcomes if o.reason} == {code}
+
+
+@pytest.mark.parametrize("method", ["replaceFirst", "auto"])
+@pytest.mark.parametrize("spare", [True, False], ids=["the budget allows it", "another asks for the label"])
+def test_what_would_be_replaced_first_by_now_is_not_evicted_before_that(
+    method: str, spare: bool, tmp_path: Path
+) -> None:
+    """`auto` evicts what a budget allows, and what cannot be released is evicted as before."""
+    web = deployment("web").spread("zone", 1).placed({"a-0": 6})
+    things = [*objects(*nodes(a=1, b=1, c=1), web)]
+    if not spare:
+        (label,) = {o["metadata"]["labels"][HASH] for o in things if o["kind"] == "Pod"}
+        spec = {"selector": {HASH: label}, "ports": [{"port": 80}]}
+        meta = {"name": "x", "namespace": "default"}
+        things.append({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
+    then = ON.replace("}", f", method: {method}}}")
+    r = run(tmp_path, then, ON, things=things)
+    waits = method == "replaceFirst" and spare
+    assert r.evictions() == (1 if waits else 4)
+    if waits:
+        assert {o.reason.code for o in r.report.outcomes if o.reason} == {ReasonCode.NOT_REPLACED_FIRST}
 
 
 def test_another_configuration_of_the_scheduler_binds_the_next_eviction(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.replace_first import without_label
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import (
@@ -213,6 +214,52 @@ def test_what_is_away_counts_as_there_and_what_others_took_does_not() -> None:
     two = next(p for p in reversed(w.cluster.pods) if p.uid not in {other.uid, third.pod.uid})
     w.change(two, ready=False)
     assert w.judged(third.pod, [first, second]) is ReasonCode.OWNER_DEGRADED
+
+
+IN_ALL = {"app": "x"}
+"""Selected by the constraints of these, whoever owns the pods."""
+
+
+def needed(
+    there: dict[str, int],
+    *,
+    keys: Sequence[str] = ("zone",),
+    others: dict[str, int] | None = None,
+    may: str = "abc",
+    revision: bool = False,
+) -> str:
+    """The node of the pod that is to go instead of a released one in a-0, "" if none is.
+
+    `there`: pods of its ReplicaSet, the released one too; `others`: of somebody else; `may`: in which zones
+    one may be chosen."""
+    web, more = deployment("web").labels(**IN_ALL), deployment("more").labels(**IN_ALL)
+    for key in keys:
+        web = web.spread(key, 1, selector=IN_ALL, match_label_keys=("pod-template-hash",) if revision else ())
+    w = World(snapshot(*nodes(a=2, b=1, c=1), web.placed(there), more.placed(others or {})))
+    old = next(p for p in w.cluster.pods if p.name.startswith("web") and p.node_name == "a-0")
+    w.change(old, owner=None, template=without_label(old.template, "pod-template-hash"))
+    assert old.owner is not None
+    reason = w.look.needed(old, old.owner.uid, lambda p: p.node_name[0] in may)
+    assert reason is None or reason.code is ReasonCode.WOULD_WORSEN
+    uid = w.look.rather(old)
+    assert bool(uid) is (reason is not None)
+    return w.pods[uid].node_name if uid else ""
+
+
+def test_a_released_pod_stays_where_a_constraint_suffers_and_another_one_leaves_less() -> None:
+    assert needed({"a-0": 3, "b-0": 3, "c-0": 1}) == "", "as planned"
+    assert needed({"a-0": 1, "b-0": 3, "c-0": 1}) == "b-0"
+    assert needed({"a-0": 1, "b-0": 3, "c-0": 1}, revision=True) == "b-0", "given back it counts again"
+    assert needed({"a-0": 2, "b-0": 3, "c-0": 2}) == "b-0", "nothing is left to mend"
+    assert needed({"a-0": 2, "b-0": 2, "c-0": 3}) == "c-0", "rather the new one"
+    assert needed({"a-0": 2, "b-0": 2, "c-0": 2}) == "", "it hurts nobody"
+    assert needed({"a-0": 1, "b-0": 3, "c-0": 1}, may="ac") == "", "no better one may go"
+
+
+def test_a_move_that_leaves_one_constraint_as_it_was_may_end_though_it_is_better_with_both() -> None:
+    """By host b-0 has two that stay, so one has none in the end, as before the move, which mends zones."""
+    pods, pinned = {"a-0": 1, "a-1": 1, "c-0": 1}, {"b-0": 2}
+    assert needed(pods, keys=("zone", "hostname"), others=pinned) == ""
 
 
 def test_two_moves_are_planned_and_hold() -> None:
