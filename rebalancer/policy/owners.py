@@ -17,6 +17,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import WORKLOADS, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.spread.constraint import Constraint
 
 # Pods that live and die together: evicting one restarts the others, or stops the work of all.
 #
@@ -101,6 +102,8 @@ _SIZE = "leaderworkerset.sigs.k8s.io/size"
 """Annotation of a LeaderWorkerSet's pods: how many each group has."""
 _NUMBER = re.compile("[0-9]{1,9}")
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+_IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
+"""States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
 ARRIVAL = 600.0
@@ -259,6 +262,50 @@ class Owners:
         if owner.kind == "StatefulSet" and (reason := self._stateful(owner, active)) is not None:
             return reason
         return self._arriving(owner, active)
+
+    @remembered(by=str)
+    def in_flux(self, namespace: str) -> list[tuple[Workload, Reason, list[PodTemplate]]]:
+        """Owners of a namespace of which pods come or go by themselves before long: the topmost ones, why
+        others stay meanwhile whose constraints count such pods, and the templates of these."""
+        found = []
+        for owner in self._in_namespace[namespace]:
+            active = self.active(owner)
+            why = self.why_not(owner) if owner.replicas or active else None
+            if why is None or why.code not in _IN_FLUX or self._waits_in_order(owner, active):
+                continue
+            top = self.top(owner)
+            reason = Reason(
+                why.code,
+                f"its spread counts pods of another owner, too: {why.message}",
+                why.numbers,
+                f"it is left alone until {top.kind} {top.name} has its pods",
+            )
+            templates = (owner.template, *(p.template for p in active))
+            found.append((top, reason, list({id(t): t for t in templates if t is not None}.values())))
+        return found
+
+    @remembered(by=lambda constraint, but: (constraint, but.key))
+    def unsettled(self, constraint: Constraint, but: Workload) -> bool:
+        """Whether the constraint counts pods of an owner in flux, another one than this topmost owner."""
+        return any(
+            top.key != but.key and any(constraint.counts(t.namespace, t.labels) for t in templates)
+            for top, _, templates in self.in_flux(constraint.namespace)
+        )
+
+    @cached_property
+    def _in_namespace(self) -> Mapping[str, list[Workload]]:
+        found: dict[str, list[Workload]] = defaultdict(list)
+        for w in self._snapshot.workloads:
+            if w.kind in _REPLICATED:
+                found[w.namespace].append(w)
+        return found
+
+    def _waits_in_order(self, owner: Workload, active: list[Pod]) -> bool:
+        """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
+        one may be whom the move helps."""
+        if owner.kind != "StatefulSet" or owner.parallel or len(active) >= owner.replicas:
+            return False
+        return any(not p.ready and not (p.node_name and self._new(p)) for p in active)
 
     def _refused(self, owner: Workload) -> Reason | None:
         """Why the API server would not make a pod of the owner's template, or the scheduler not place it."""

@@ -119,7 +119,34 @@ class _SinglePods:
     @remembered(by=lambda pod: pod.uid or pod.key)
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
-        return self._evictable.why_not(pod) or self._unlike(pod)
+        return self._evictable.why_not(pod) or self._unlike(pod) or self._in_flux(pod)
+
+    @remembered(by=lambda pod: (id(pod.template), id(pod.owner)))
+    def _in_flux(self, pod: Pod) -> Reason | None:
+        """Why the pod stays while others come and go that a constraint counts which it carries, or violates:
+        what it went for may be over before its replacement is there."""
+        if (owner := self._evictable.owners.of(pod)) is None:
+            return None
+        groups, top = self._groups, self._evictable.owners.top(owner).key
+        carried, in_flux = groups.carried(pod.template), self._counted_in_flux(pod.namespace)
+        for i in dict.fromkeys((*carried, *groups.counted(pod.template))):
+            reason = next((reason for other, reason in in_flux.get(i, ()) if other != top), None)
+            if reason is not None and (i in carried or self._violated(groups.all[i])):
+                return reason
+        return None
+
+    @remembered(by=str)
+    def _counted_in_flux(self, namespace: str) -> Mapping[int, list[tuple[str, Reason]]]:
+        """By the index of a group: the topmost owners in flux whose pods it counts."""
+        found: dict[int, list[tuple[str, Reason]]] = defaultdict(list)
+        for top, reason, templates in self._evictable.owners.in_flux(namespace):
+            for i in {i for t in templates for i in self._groups.counted(t)}:
+                found[i].append((top.key, reason))
+        return found
+
+    @remembered()
+    def _violated(self, group: Group) -> bool:
+        return group.excess(group.counts(self._simulation.state)) > 0
 
     def _unlike(self, pod: Pod) -> Reason | None:
         owner = self._evictable.owners.of(pod)

@@ -433,7 +433,7 @@ class Early(Observer):
             every = ((c, owner.key) for c in counting[id(t)])
             keys = {key for key in every if key[0] not in self._known or key in self._closed}
             if not keys <= self._told and evictable.why_not(pod) is None:
-                for key in keys:
+                for key in (k for k in keys if not evictable.owners.unsettled(k[0], owner)):
                     yield key, f"{owner.key} violates its spread, and policy allows evictions"
 
     def _has_room(self) -> _Found:

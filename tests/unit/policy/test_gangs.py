@@ -32,12 +32,15 @@ def in_pods(part: str, key: str, value: Any) -> Any:
 
 
 def owned(kind: str, api: str = "example.com/v1", *, directly: bool = False) -> Any:
-    """The ReplicaSet, or the pods themselves, belong to an object of this kind."""
+    """The ReplicaSet, or the pods themselves, belong to an object of this kind. The ReplicaSet then wants
+    none."""
 
     def change(o: dict[str, Any]) -> None:
         if o["kind"] == ("Pod" if directly else "ReplicaSet"):
             ref = {"apiVersion": api, "kind": kind, "name": "top", "uid": "t", "controller": True}
             o["metadata"]["ownerReferences"] = [ref]
+        elif o["kind"] == "ReplicaSet":
+            o["spec"]["replicas"] = 0
 
     return change
 

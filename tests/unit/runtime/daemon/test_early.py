@@ -150,6 +150,11 @@ def web(placed: dict[str, int] | None = None) -> Any:
     return workload("web").spread("zone", 1).placed(placed or WEB)
 
 
+def beside() -> Any:
+    """Pods of another owner that the constraint counts, too."""
+    return workload("aa").labels(app="web").placed({"a-0": 1})
+
+
 def ordered() -> Any:
     return stateful_set("web").spread("zone", 1).placed(WEB)
 
@@ -167,6 +172,7 @@ class Watch(Daemon):
 
 BEFORE_AND_AFTER: list[tuple[str, list[Any], list[Any]]] = [
     ("a scaling ends", [web().replicas(5)], [web()]),
+    ("another owner that is counted has its pods", [web(), beside().replicas(2)], [web(), beside()]),
     ("a new pod is Ready", [ordered().unready(0)], [ordered()]),
     (
         "a budget opens",
