@@ -132,6 +132,8 @@ class OwnerBuilder(PodShape):
                 ]
         if kind in ("DaemonSet", "Job"):
             del spec["replicas"]
+        if kind == "DaemonSet":
+            status = {"desiredNumberScheduled": count, "observedGeneration": 1}
         return {
             "apiVersion": _API.get(kind, "apps/v1"),
             "kind": kind,

@@ -116,7 +116,7 @@ def joined(*agents: str, age: int = 30, status: dict[str, int] | None = None, **
     found = objects(node("a-0").zone("a"), node("b-0").zone("b"), web, agent)
     for o in found:
         if o["kind"] == "DaemonSet":
-            o["status"] |= status or {}
+            o["status"] = {"observedGeneration": 1, **(status or {})}
             if selector:
                 o["spec"]["template"]["spec"]["nodeSelector"] = selector
         if o["metadata"]["name"] == "b-0":
