@@ -170,6 +170,7 @@ class Agreement:
         self._more: Callable[[], bool] = lambda: True
         for pod in snapshot.pods:
             self.seen(pod)
+        self.state.attach(snapshot.attachments)
         self.begin()
 
     def begin(self) -> None:

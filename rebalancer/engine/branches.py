@@ -319,6 +319,8 @@ def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
         yield "limits in allocatable"
     if any(v.kind == "ephemeral" for v in claim_volumes(template)):
         yield "ephemeral"
+    if state.volumes.left:
+        yield "attached without a pod"
 
 
 def doubts(framework: Framework, template: PodTemplate, witness: Witness | None = None) -> Iterator[str]:

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from rebalancer.admission import enforced
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
-from rebalancer.engine.plugins.node_volume_limits import limits_volumes
+from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
 from rebalancer.engine.template_rules import otherwise, peculiarities
 from rebalancer.engine.version import (
+    ATTACHMENTS,
     EMPTY_SELECTORS,
     FIRST,
     GATED_NOMINATIONS,
@@ -29,7 +30,7 @@ from rebalancer.engine.version import (
     ServerVersion,
 )
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.snapshot import consequence
+from rebalancer.model.snapshot import Snapshot, consequence
 
 VOLUME_KINDS = (
     "PersistentVolumeClaim",
@@ -39,6 +40,8 @@ VOLUME_KINDS = (
     "CSIDriver",
     "CSIStorageCapacity",
 )
+ATTACHED = "VolumeAttachment"
+"""Of this one only where the number of volumes is limited."""
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
 _SIZING, _DEVICES = "VerticalPodAutoscaler", "DeviceClass"
@@ -155,6 +158,8 @@ def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> boo
         return bool(template.pod_level) or change in state.peculiar
     if change is NODE_WITHOUT_LIMITS:
         return template.attaches and any(state.table.answers(limits_volumes))
+    if change is ATTACHMENTS:
+        return hangs_on_detaching(state, template)
     if change in OF_RESIZES:
         return any(_decides(state, r, amount, otherwise(change, r)) for r, amount in state.asks(template))
     if change is MISSING_DRIVERS:
@@ -244,19 +249,30 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
 
-    def hidden(*kinds: str) -> list[str]:
-        return [k for k in kinds if not reads(snapshot, k)]
+    yield from _volumes(state, template)
+    if doubtful_namespaces(state, template):
+        yield "affinity between the pod and others selects namespaces by label, and Namespaces were not read"
+    hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
+    if not template.spread and hard_defaults and (kinds := _unread(snapshot, *SELECTING_KINDS)):
+        yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
 
-    claims = list(claim_volumes(template))
-    if claims and (kinds := hidden(*VOLUME_KINDS)):
+
+def _volumes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    claims, counts = list(claim_volumes(template)), state.version.has(ATTACHMENTS)
+    kinds = _unread(state.snapshot, *VOLUME_KINDS) if claims else []
+    if claims and counts and _unread(state.snapshot, ATTACHED):
+        limited = not state.storage.limited.isdisjoint(state.storage.attachments(template))
+        kinds += [ATTACHED] if limited else []
+    if kinds:
         yield f"the pod mounts claims, and these kinds were not read: {', '.join(kinds)}"
     for volume in claims:
         claim = state.storage.claim(template.namespace, volume.claim)
         found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
         if found is not None and found.spec.in_tree:
             yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
-    if doubtful_namespaces(state, template):
-        yield "affinity between the pod and others selects namespaces by label, and Namespaces were not read"
-    hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
-    if not template.spread and hard_defaults and (kinds := hidden(*SELECTING_KINDS)):
-        yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
+    if counts and hangs_on_detaching(state, template):
+        yield "volumes that no pod there uses any more take the last places of a node until they are detached"
+
+
+def _unread(snapshot: Snapshot, *kinds: str) -> list[str]:
+    return [k for k in kinds if not reads(snapshot, k)]

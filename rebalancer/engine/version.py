@@ -71,6 +71,11 @@ NODE_WITHOUT_LIMITS = Change(
     "#124003, #126924",
     (1, 32),
 )
+ATTACHMENTS = Change(
+    "attached volumes count, with a pod or without",
+    "#127757",
+    (1, 32),
+)
 NEGATED_NAMESPACES = Change(
     "an incoming pod's affinity term whose namespaceSelector only excludes (NotIn, DoesNotExist) selects "
     "every namespace",
@@ -144,6 +149,7 @@ DECISIVE = (
     SIDECAR_PORTS,
     POD_LEVEL_RESOURCES,
     NODE_WITHOUT_LIMITS,
+    ATTACHMENTS,
     *OF_RESIZES,
     MISSING_DRIVERS,
     GATED_NOMINATIONS,

@@ -108,6 +108,7 @@ _ALL = (
     Resource("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False),
     Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False),
     Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False),
+    Resource("VolumeAttachment", "storage.k8s.io", "v1", "volumeattachments", namespaced=False),
     Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers", namespaced=False),
     Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
     Resource("VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", "verticalpodautoscalers"),

@@ -432,8 +432,8 @@ SERVER_VERSION = "rebalancer/server-version"
 RESOURCES = (
     "nodes,pods,namespaces,services,replicationcontrollers,replicasets,deployments,statefulsets,"
     "controllerrevisions,daemonsets,jobs,poddisruptionbudgets,persistentvolumes,persistentvolumeclaims,"
-    "storageclasses,csinodes,csidrivers,csistoragecapacities,priorityclasses,horizontalpodautoscalers,"
-    "resourcequotas"
+    "storageclasses,csinodes,volumeattachments,csidrivers,csistoragecapacities,priorityclasses,"
+    "horizontalpodautoscalers,resourcequotas"
 )
 KUBECTL = f"kubectl get {RESOURCES} -A -o json > cluster.json"
 """The command that writes a file with everything that is read, but for kinds that a cluster need not have."""
@@ -444,7 +444,9 @@ _GROUPS = {
     "PodDisruptionBudget": "policy",
     "PriorityClass": "scheduling.k8s.io",
     "HorizontalPodAutoscaler": "autoscaling",
-    **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
+    **dict.fromkeys(
+        ("StorageClass", "CSINode", "VolumeAttachment", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"
+    ),
     **dict.fromkeys(("NodeClaim", "NodePool"), "karpenter.sh"),
     "DeviceClass": "resource.k8s.io",
     "VerticalPodAutoscaler": "autoscaling.k8s.io",
@@ -456,6 +458,7 @@ CLUSTER_SCOPED = frozenset(
         "PersistentVolume",
         "StorageClass",
         "CSINode",
+        "VolumeAttachment",
         "CSIDriver",
         "PriorityClass",
         "NodeClaim",

@@ -564,6 +564,10 @@ KINDS: dict[str, Rule] = {
             )
         ),
     ),
+    "VolumeAttachment": fields(
+        metadata=META,
+        spec=fields(attacher=same, nodeName=name, source=fields(persistentVolumeName=name)),
+    ),
     "CSIDriver": fields(
         metadata=fields(name=same, **_META),
         spec=fields(storageCapacity=same, attachRequired=same, preventPodSchedulingIfMissing=same),

@@ -35,6 +35,7 @@ from rebalancer.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from rebalancer.model.workload import (
     HorizontalPodAutoscaler,
@@ -61,6 +62,7 @@ Object = (
     | PersistentVolumeClaim
     | StorageClass
     | CSINode
+    | VolumeAttachment
     | CSIDriver
     | CSIStorageCapacity
     | NodeClaim
@@ -80,6 +82,7 @@ PLAIN: dict[str, type[Struct]] = {
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "StorageClass": StorageClass,
     "CSINode": CSINode,
+    "VolumeAttachment": VolumeAttachment,
     "CSIDriver": CSIDriver,
     "CSIStorageCapacity": CSIStorageCapacity,
     "PriorityClass": PriorityClass,
@@ -125,6 +128,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
         "where new volumes can be made and attached is not known",
     ),
+    (("VolumeAttachment",), "volumes that are still attached without a pod are not counted"),
     (("Namespace",), "evictions that they forbid and namespace selectors of affinity terms are not seen"),
     (("PriorityClass",), "priorities are taken from the pods alone"),
     (("HorizontalPodAutoscaler",), "who changes an owner's replicas all the time is not told"),
@@ -254,6 +258,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     claims: Mapping[str, PersistentVolumeClaim] = {}
     storage_classes: Mapping[str, StorageClass] = {}
     csi_nodes: Mapping[str, CSINode] = {}
+    attachments: tuple[VolumeAttachment, ...] = ()
     csi_drivers: Mapping[str, CSIDriver] = {}
     csi_capacities: tuple[CSIStorageCapacity, ...] = ()
     priority_classes: Mapping[str, PriorityClass] = {}
@@ -411,6 +416,7 @@ def assemble(
         claims=named(PersistentVolumeClaim),
         storage_classes=named(StorageClass),
         csi_nodes=named(CSINode),
+        attachments=of(VolumeAttachment),
         csi_drivers=named(CSIDriver),
         csi_capacities=of(CSIStorageCapacity),
         priority_classes=named(PriorityClass),

@@ -131,6 +131,11 @@ class CSINodeDriver(Struct, frozen=True, rename="camel", eq=False):
     name: str
     allocatable: VolumeNodeResources | None = None
 
+    @property
+    def limit(self) -> int | None:
+        """How many of its volumes the node takes; None = no limit."""
+        return self.allocatable.count if self.allocatable is not None else None
+
 
 class CSINodeSpec(Struct, frozen=True, rename="camel", eq=False):
     """CSINode spec."""
@@ -143,6 +148,27 @@ class CSINode(Struct, frozen=True, rename="camel", eq=False):
 
     metadata: ObjectMeta
     spec: CSINodeSpec = CSINodeSpec()
+
+
+class VolumeAttachmentSource(Struct, frozen=True, rename="camel", eq=False):
+    """What is attached; "" for a volume that is written into a pod."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(Struct, frozen=True, rename="camel", eq=False):
+    """VolumeAttachment spec; `attacher` is the driver."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Struct, frozen=True, rename="camel", eq=False):
+    """storage.k8s.io/v1 VolumeAttachment: there until the volume is detached from the node."""
+
+    metadata: ObjectMeta
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 class CSIDriverSpec(Struct, frozen=True, rename="camel", eq=False):

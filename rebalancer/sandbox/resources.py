@@ -96,6 +96,7 @@ _ZERO: dict[str, dict[str, Any]] = {
     "PriorityClass": {"value": 0},
     "StorageClass": {"provisioner": ""},
     "CSINode": {"spec": {"drivers": None}},
+    "VolumeAttachment": {"spec": {"attacher": "", "source": {}, "nodeName": ""}},
     "CSIDriver": {"spec": {}},
     "Lease": {"spec": {}},
     "PersistentVolume": {"spec": {}, "status": {}},

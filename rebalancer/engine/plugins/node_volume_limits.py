@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from rebalancer.engine.plugins.plugin import (
 )
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, not_found, not_owned, owned
-from rebalancer.engine.version import MISSING_DRIVERS, NODE_WITHOUT_LIMITS
+from rebalancer.engine.version import ATTACHMENTS, MISSING_DRIVERS, NODE_WITHOUT_LIMITS
 from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
@@ -27,7 +28,7 @@ LONGEST_RESOURCE_NAME = 63
 
 
 class NodeVolumeLimits(Plugin):
-    """Rule: plugins/nodevolumelimits/csi.go. VolumeAttachments without a pod are not read."""
+    """Rule: plugins/nodevolumelimits/csi.go."""
 
     name = "NodeVolumeLimits"
 
@@ -43,7 +44,7 @@ class NodeVolumeLimits(Plugin):
             if claim is not None and not owned(claim, volume):
                 return StaticFilter(self.table.none, UNRESOLVABLE, not_owned(volume, template.namespace))
         wanted = storage.attachments(template)
-        limits = {driver: limit for driver in wanted if (limit := self._limits(driver)) is not None}
+        limits = _all_limits(self.state, wanted)
         missing = {}
         if self.state.version.has(MISSING_DRIVERS):
             missing = {driver: self._missing(driver) for driver in wanted if storage.wants_driver(driver)}
@@ -55,17 +56,47 @@ class NodeVolumeLimits(Plugin):
         has = (n in there and any(d.name == driver for d in there[n].spec.drivers) for n in self.table.names)
         return ~np.fromiter(has, dtype=np.bool_, count=self.table.size)
 
-    def _limits(self, driver: str) -> Ints | None:
-        """int64[N]: the driver's limit on each node; None where no node has one."""
-        limits: Ints = np.full(self.table.size, NO_LIMIT, dtype=np.int64)
-        if not self.state.version.has(NODE_WITHOUT_LIMITS):
-            limits = self.table.allocatable(limit_resource(driver), absent=NO_LIMIT)
-        for name, csi_node in self.state.storage.csi_nodes.items():
-            row = self.table.index.get(name)
-            for d in csi_node.spec.drivers:
-                if row is not None and d.name == driver and d.allocatable and d.allocatable.count is not None:
-                    limits[row] = d.allocatable.count
-        return limits if (limits != NO_LIMIT).any() else None
+
+def _all_limits(state: ClusterState, drivers: Iterable[str]) -> dict[str, Ints]:
+    """By driver, int64[N]: its limit on each node; without those that no node limits."""
+    return {driver: limit for driver in drivers if ((limit := _limits(state, driver)) != NO_LIMIT).any()}
+
+
+def _limits(state: ClusterState, driver: str) -> Ints:
+    table = state.table
+    limits: Ints = np.full(table.size, NO_LIMIT, dtype=np.int64)
+    if not state.version.has(NODE_WITHOUT_LIMITS):
+        limits = table.allocatable(limit_resource(driver), absent=NO_LIMIT)
+    for name, csi_node in state.storage.csi_nodes.items() if driver in state.storage.limited else ():
+        row = table.index.get(name)
+        for d in csi_node.spec.drivers:
+            if row is not None and d.name == driver and d.limit is not None:
+                limits[row] = d.limit
+    return limits
+
+
+def _left(
+    state: ClusterState, driver: str, wanted: Iterable[tuple[str, str]], limit: Ints, rows: Rows
+) -> Ints:
+    """int64[len(rows)]: places that are left once these volumes of a driver are attached, by pods alone."""
+    volumes = state.volumes
+    new = np.zeros(len(rows), dtype=np.int64)
+    for attachment in wanted:
+        held = volumes.holders.get(attachment)
+        new += 1 if not held else ~np.isin(rows, list(held))
+    return np.where(new == 0, NO_LIMIT, limit[rows] - volumes.attached[driver][rows] - new)
+
+
+def hangs_on_detaching(state: ClusterState, template: PodTemplate) -> bool:
+    """Whether some node takes the pod or not as volumes without a pod there are detached, or not yet."""
+    wanted = state.storage.attachments(template) if state.volumes.left else {}
+    there = {driver: wanted[driver] for driver in wanted if driver in state.volumes.left_over}
+    rows = np.arange(state.table.size)
+    for driver, limit in _all_limits(state, there).items():
+        left = _left(state, driver, there[driver], limit, rows)
+        if ((left >= 0) & (left < state.volumes.left_over[driver])).any():
+            return True
+    return False
 
 
 def limit_resource(driver: str) -> str:
@@ -101,15 +132,13 @@ class _Filter(NodeFilter):
 
     def fits(self, rows: Rows) -> Bools:
         fits = np.ones(len(rows), dtype=np.bool_)
-        volumes = self._state.volumes
         for lacking in self._missing.values():
             fits &= ~lacking[rows]
         for driver, limit in self._limits.items():
-            new = np.zeros(len(rows), dtype=np.int64)
-            for attachment in self._wanted[driver]:
-                held = volumes.holders.get(attachment)
-                new += 1 if not held else ~np.isin(rows, list(held))
-            fits &= (new == 0) | (volumes.attached[driver][rows] + new <= limit[rows])
+            left = _left(self._state, driver, self._wanted[driver], limit, rows)
+            if self._state.version.has(ATTACHMENTS):
+                left -= self._state.volumes.left_over[driver][rows]
+            fits &= left >= 0
         return fits
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:

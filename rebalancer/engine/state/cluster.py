@@ -20,6 +20,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.storage import VolumeAttachment
 from rebalancer.spread.arrays import Bools, Ints, Layout, frozen
 from rebalancer.spread.constraint import Constraint, DefaultSelectors, resolve
 from rebalancer.spread.nodes import ByIdentity, NodeTable
@@ -136,7 +137,23 @@ class ClusterState(PodsForAWhile):
                     state.put(pod)
         for pod in snapshot.over:
             state.put(pod)
+        state.attach(snapshot.attachments)
         return state
+
+    def attach(self, attachments: Iterable[VolumeAttachment]) -> None:
+        """All volumes that are attached to nodes now. One whose pod is there goes with the pod.
+
+        Rule: nodevolumelimits/csi.go, ``getNodeVolumeAttachmentInfo``.
+        """
+        found: list[tuple[tuple[str, str], int]] = []
+        for spec in (a.spec for a in attachments if a.spec.attacher in self.storage.limited):
+            volume = self.storage.volume(spec.source.persistent_volume_name)
+            if spec.node_name in self.table.index and volume is not None and volume.spec.csi is not None:
+                attached = spec.attacher, volume.spec.csi.volume_handle
+                found.append((attached, self.table.index[spec.node_name]))
+        for row in self.volumes.attach(found):
+            self._touch(row)
+            self.mark ^= hash((row, self.clock))
 
     def put(self, pod: Pod, key: Hashable | None = None) -> None:
         """A pod as the API server has it: where it is, unless it is finished; or what it is nominated for.

@@ -5,7 +5,7 @@ Rules: k8s.io/component-helpers/storage/volume (pv_helpers.go, helpers.go).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rebalancer.model.pod import PodTemplate, Volume
@@ -17,6 +17,12 @@ BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 WAIT = "WaitForFirstConsumer"
 
+INLINE = {
+    "awsElasticBlockStore": "kubernetes.io/aws-ebs",
+    "gcePersistentDisk": "kubernetes.io/gce-pd",
+    "azureDisk": "kubernetes.io/azure-disk",
+}
+"""Disks that are written into pods. Every supported kubelet has them migrated (GA by 1.25)."""
 IN_TREE_DRIVERS = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -41,6 +47,8 @@ class Storage:
         self.drivers = snapshot.csi_drivers
         self.capacities = snapshot.csi_capacities
         self.csi_nodes = snapshot.csi_nodes
+        drivers = (d for n in self.csi_nodes.values() for d in n.spec.drivers)
+        self.limited = frozenset(d.name for d in drivers if d.limit is not None)
         self.by_class: dict[str, list[PersistentVolume]] = {}
         for volume in snapshot.volumes.values():
             self.by_class.setdefault(volume_class(volume), []).append(volume)
@@ -61,11 +69,19 @@ class Storage:
     def attachments(self, template: PodTemplate) -> dict[str, set[tuple[str, str]]]:
         """Driver → what of it the pod's volumes attach to its node: see `attachment`."""
         found: dict[str, set[tuple[str, str]]] = {}
+        for attachment in self.attaching(template):
+            found.setdefault(attachment[0], set()).add(attachment)
+        return found
+
+    def attaching(self, template: PodTemplate) -> Iterator[tuple[str, str]]:
+        """The same, volume by volume. Rule: nodevolumelimits/csi.go, ``filterAttachableVolumes``."""
         for volume in claim_volumes(template):
             attachment = self.attachment(template.namespace, volume.claim)
             if attachment is not None:
-                found.setdefault(attachment[0], set()).add(attachment)
-        return found
+                yield attachment
+        for volume in template.volumes:
+            if volume.kind in INLINE:
+                yield IN_TREE_DRIVERS[INLINE[volume.kind]], "/".join(volume.device)
 
     def wants_driver(self, driver: str) -> bool:
         """Whether pods with volumes of a driver shall not go to nodes that do not have it."""
@@ -159,7 +175,8 @@ DISKS = frozenset({"gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"})
 class VolumeUse:
     """`claims`: pods that mount a claim ("namespace/name"), anywhere. `attached[driver]`: int64[N], unique
     volumes of a driver. `holders[(driver, handle)]`: pods that have the volume, by node. `disks[volume]`:
-    pods that mount a legacy disk, by node."""
+    pods that mount a legacy disk, by node. `left`: volumes that are attached to a node (row) without a pod
+    there, and their number, `left_over[driver]`: int64[N]."""
 
     def __init__(self, storage: Storage, size: int) -> None:
         """No volumes on `size` nodes."""
@@ -168,6 +185,8 @@ class VolumeUse:
         self.attached: Columns[str] = Columns(size)
         self.holders: dict[tuple[str, str], dict[int, int]] = {}
         self.disks: dict[Volume, dict[int, int]] = {}
+        self.left: frozenset[tuple[tuple[str, str], int]] = frozenset()
+        self.left_over: Columns[str] = Columns(size)
 
     def copy(self) -> VolumeUse:
         """An independent copy."""
@@ -177,6 +196,8 @@ class VolumeUse:
         other.attached = self.attached.copy()
         other.holders = {k: dict(v) for k, v in self.holders.items()}
         other.disks = {k: dict(v) for k, v in self.disks.items()}
+        other.left = self.left
+        other.left_over = self.left_over.copy()
         return other
 
     def hold(self, template: PodTemplate, row: int, sign: int) -> None:
@@ -184,16 +205,26 @@ class VolumeUse:
         for volume in claim_volumes(template):
             if volume.kind == "persistentVolumeClaim":
                 _count(self.claims, f"{template.namespace}/{volume.claim}", sign)
-            attachment = self._storage.attachment(template.namespace, volume.claim)
-            if attachment is not None:
-                rows = self.holders.setdefault(attachment, {})
-                before = row in rows
-                _count(rows, row, sign)
-                if before != (row in rows):
-                    self.attached.add(attachment[0], row, sign)
+        for attachment in self._storage.attaching(template):
+            rows = self.holders.setdefault(attachment, {})
+            before = row in rows
+            _count(rows, row, sign)
+            if before != (row in rows):
+                self.attached.add(attachment[0], row, sign)
+                if (attachment, row) in self.left:
+                    self.left_over.add(attachment[0], row, -sign)
         for volume in template.volumes:
             if volume.kind in DISKS:
                 _count(self.disks.setdefault(volume, {}), row, sign)
+
+    def attach(self, every: Iterable[tuple[tuple[str, str], int]]) -> set[int]:
+        """These are attached now, each to a node (row); the nodes on which others are left than before."""
+        left = frozenset((a, row) for a, row in every if row not in self.holders.get(a, ()))
+        changed = {row for _, row in left ^ self.left}
+        self.left, self.left_over = left, Columns(self.left_over.size)
+        for (driver, _), row in left:
+            self.left_over.add(driver, row, 1)
+        return changed
 
 
 def _count(counter: dict[K, int], key: K, amount: int) -> None:

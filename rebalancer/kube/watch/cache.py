@@ -36,7 +36,7 @@ from rebalancer.model.snapshot import (
     assemble,
     unclear,
 )
-from rebalancer.model.storage import CSIDriver, CSINode, StorageClass
+from rebalancer.model.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
 from rebalancer.model.workload import (
     Namespace,
     PodDisruptionBudget,
@@ -455,6 +455,10 @@ class WatchCache:
     def node_pools(self) -> tuple[NodePool, ...]:
         """All of Karpenter's pools; none where they may not be read."""
         return self._every(NodePool)
+
+    def attachments(self) -> tuple[VolumeAttachment, ...]:
+        """All volumes that are attached to nodes; none where they may not be read."""
+        return self._every(VolumeAttachment)
 
     def namespaces(self) -> tuple[Namespace, ...]:
         """All namespaces; none where they may not be read."""

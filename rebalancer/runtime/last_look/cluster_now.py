@@ -86,6 +86,8 @@ class ClusterNow:
                     self._take(before)
                 self._put(pod)
         self._pods = live
+        # A volume is detached some time after its pod is gone.
+        self.simulation.state.attach(self._watched.attachments())
 
     def pod(self, planned: Pod) -> Pod | None:
         """The pod as it is now; None if it is gone, or no longer on a node."""

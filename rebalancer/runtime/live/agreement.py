@@ -188,6 +188,8 @@ class AgreementWatch:
                 agreement.seen(pod, now, ask=ask())
             else:
                 agreement.gone("/".join(identity[:2]))
+        # A volume is detached some time after its pod is gone.
+        agreement.state.attach(self._cache.attachments())
 
     def _build(self, changes: Sequence[Change] = ()) -> None:
         """A state as before these changes, which are the latest, and then they are told to it."""

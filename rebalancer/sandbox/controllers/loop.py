@@ -235,6 +235,7 @@ _VIEWS: dict[str, Callable[[Object], Any]] = {
     "PersistentVolumeClaim": _whole,
     "StorageClass": _whole,
     "CSINode": _whole,
+    "VolumeAttachment": _whole,
     "CSIDriver": _whole,
     "CSIStorageCapacity": _whole,
 }
@@ -336,6 +337,7 @@ class LiveState:
         state = ClusterState(snapshot, self._config)
         for pod in self._pods.values():
             self._enter(state, pod)
+        state.attach(snapshot.attachments)
         return state
 
     def _enter(self, state: ClusterState, pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""Builders of bound claims and their volumes."""
+"""Builders of bound claims and their volumes, and of what says how many a node takes and has."""
 
 from __future__ import annotations
 
@@ -33,4 +33,20 @@ def claim(name: str, volume_name: str, *, namespace: str = "default") -> Builder
         "resources": {"requests": {"storage": "1Gi"}},
     }
     built.object["status"] = {"phase": "Bound"}
+    return built
+
+
+def csi_node(name: str, count: int | None = None, *, driver: str = "csi.example") -> Builder:
+    """A driver on a node, that may limit how many of its volumes the node takes."""
+    built = Builder("storage.k8s.io/v1", "CSINode", name, namespace="")
+    limit = {} if count is None else {"allocatable": {"count": count}}
+    built.object["spec"] = {"drivers": [{"name": driver, "nodeID": name, **limit}]}
+    return built
+
+
+def attachment(volume_name: str, node_name: str, *, driver: str = "csi.example") -> Builder:
+    """A volume that is attached to a node, or on its way from or to it."""
+    built = Builder("storage.k8s.io/v1", "VolumeAttachment", f"csi-{volume_name}-{node_name}", namespace="")
+    source = {"persistentVolumeName": volume_name}
+    built.object["spec"] = {"attacher": driver, "nodeName": node_name, "source": source}
     return built

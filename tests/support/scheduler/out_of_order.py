@@ -64,6 +64,7 @@ class OutOfOrder:
         self._sees, self._seen_as = sees, dict[int, tuple[PodTemplate, PodTemplate]]()
         for pod in snapshot.pods:
             self.state.put(self.its(pod), pod.key)
+        self.state.attach(snapshot.attachments)
         self.agreement = Agreement(snapshot)
         self.found: list[Comparison] = []
         self._frameworks = Frameworks(self.state)

@@ -18,6 +18,7 @@ from rebalancer.engine.config import Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import (
+    ATTACHMENTS,
     BEST_EFFORT_UNBALANCED,
     CHANGE_OF_BALANCE,
     CHANGES,
@@ -52,6 +53,7 @@ from rebalancer.runtime.cycle import memory
 from tests.support.build import claim, node, pod, snapshot, volume
 from tests.support.build.base import Builder
 from tests.support.build.pods import PodBuilder
+from tests.support.build.volumes import attachment, csi_node
 from tests.support.scheduler.out_of_order import OutOfOrder, pods_like
 from tests.support.servers.api import FakeTime
 
@@ -143,6 +145,15 @@ def volumes(version: str, *, limits: bool) -> Case:
     return version, things, [pod(f"web{i}").mounts(n) for i, n in enumerate(names)]
 
 
+def attached() -> Case:
+    """Each node takes two volumes, and has one whose pod is gone."""
+    names = [n.object["metadata"]["name"] for n in four()]
+    left = ((csi_node(n, 2), volume(f"old-{n}", "gone"), attachment(f"old-{n}", n)) for n in names)
+    _, things, new = volumes("", limits=False)
+    there = [o for o in things if o.object["kind"] not in ("CSINode", "CSIDriver")]
+    return "v1.31.14", [*there, *(o for each in left for o in each)], new
+
+
 def gated() -> Case:
     waits = spec(pod("gated").requests(cpu="3").priority(5), schedulingGates=[{"name": "g"}])
     made: Any = waits.build()[0]
@@ -159,6 +170,7 @@ CASES: dict[Change, Callable[[], Case]] = {
     SIDECAR_PORTS: sidecars,
     POD_LEVEL_RESOURCES: pod_level,
     NODE_WITHOUT_LIMITS: lambda: volumes("v1.38.0", limits=True),
+    ATTACHMENTS: attached,
     RESIZES: lambda: (
         "v1.32.1",
         [*four(cpu=4), *(resized(f"r{i}", f"a-{i}", "1", "3") for i in range(2))],

@@ -37,6 +37,9 @@ class Cache:
     def generation(self, _: str) -> int:
         return 0
 
+    def attachments(self) -> tuple[()]:
+        return ()
+
     def nodes(self) -> Any:
         return self.cluster.nodes
 

@@ -14,6 +14,7 @@ from rebalancer.model.node import Node, NodeClaim, NodePool
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Object, Snapshot
+from rebalancer.model.storage import VolumeAttachment
 from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Entry, Fate
@@ -45,6 +46,9 @@ class Blind(WatchCache):
 
     def node_claims(self) -> tuple[NodeClaim, ...]:
         return self._cluster.node_claims
+
+    def attachments(self) -> tuple[VolumeAttachment, ...]:
+        return self._cluster.attachments
 
     def node_pools(self) -> tuple[NodePool, ...]:
         return self._cluster.node_pools

@@ -33,9 +33,12 @@ from tests.support.build import (
     nodes,
     objects,
     snapshot,
+    stateful_set,
+    volume,
     workload,
 )
 from tests.support.build.base import Builder
+from tests.support.build.volumes import attachment, csi_node
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.test_vertical_autoscalers import vpa
@@ -59,6 +62,7 @@ class World:
                 vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
                 node_claims=lambda: self.cluster.node_claims,
                 node_pools=lambda: self.cluster.node_pools,
+                attachments=lambda: self.cluster.attachments,
                 namespaces=lambda: self.cluster.namespaces.values(),
                 workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
                 services=lambda _: self.cluster.services,
@@ -384,6 +388,20 @@ def test_another_default_priority_ends_what_was_planned_with_the_former() -> Non
         for _ in range(2):
             assert (w.code(move) is ReasonCode.CHANGED_SINCE_PLAN) is ("globalDefault" in rank)
             assert w.built == built, "built again once, for classes by which volumes attach, too"
+
+
+def test_a_place_that_a_volume_keeps_when_its_pod_is_gone_is_missed() -> None:
+    set_ = stateful_set("db").spread("hostname").placed({"a-0": 2}).zonal_volumes({"a-0": ""})
+    limits = csi_node("a-0", 5), csi_node("b-0", 1)
+    w = World(snapshot(nodes(a=1, b=1), set_, *limits, volume("old", "gone")))
+    (move,) = w.plan.moves
+    assert w.code(move) is None
+    attached = snapshot(attachment("old", "b-0")).attachments
+    w.cluster = msgspec.structs.replace(w.cluster, attachments=attached)
+    assert w.code(move) is not None
+    w.cluster = msgspec.structs.replace(w.cluster, attachments=())
+    assert w.code(move) is None
+    assert w.built == 0
 
 
 def test_room_that_is_given_back_is_seen() -> None:
