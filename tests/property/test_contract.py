@@ -10,11 +10,12 @@ from collections import Counter
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from random import Random
 from tempfile import gettempdir
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,9 +27,12 @@ from rebalancer.policy.options import Limit, PolicyOptions
 from tests.perf.clusters.tight import items, small
 from tests.support.build import decoded, node, node_pool, objects
 from tests.support.build.base import KEYS
+from tests.support.clusters.crowded import crowded, crowded_cluster
 from tests.support.clusters.random_clusters import clusters, released
-from tests.support.judge.plans import told
+from tests.support.judge.flight import ANY
+from tests.support.judge.plans import told, waves_of
 from tests.support.judge.verdict import Verdict, judge_plan
+from tests.support.judge.walk import play, play_all
 from tests.support.scheduler.owners import released as released_pod
 from tests.support.scheduler.owners import replacement
 from tests.support.scheduler.plain import Json
@@ -103,6 +107,20 @@ def test_clause_2_never_worse_on_larger_clusters(objects: list[Json]) -> None:
 @given(waiting)
 def test_clause_2_never_worse_with_pods_pending(objects: list[Json]) -> None:
     holds(verdict(objects), NEVER_WORSE)
+
+
+@settings(max_examples=4 * settings().max_examples)
+@given(crowded())
+@example(crowded_cluster(Random(46)))
+def test_clause_2_certain_moves_have_room_whenever_pods_that_wait_are_placed(objects: list[Json]) -> None:
+    state, made = State.of(objects), plan(decoded(objects), SIDE_BY_SIDE)
+    waves = waves_of(made, only_certain=True)
+    ends, complete = play_all(state, waves, ANY)
+    if not complete:
+        ends += [play(state, waves, Random(seed), ANY) for seed in range(50)]
+    problems = sorted({problem for end in ends for problem in end.problems})
+    found = Verdict(findings=[(f"any-order-{p.kind}", p.text) for p in problems], plan=made, listed=objects)
+    holds(found, NEVER_WORSE | HELPS, in_any_order=True)
 
 
 @given(tiny)

@@ -181,6 +181,17 @@ def can_conflict(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = Fa
     return _selects(one, other, beyond_node) or _selects(other, one, beyond_node)
 
 
+def repels(one: PodTemplate, other: PodTemplate) -> tuple[str, ...]:
+    """The topology keys by which required anti-affinity of one of them may keep the other off."""
+    return tuple(
+        t.topology_key
+        for a, b in ((one, other), (other, one))
+        if a.affinity is not None and a.affinity.pod_anti_affinity is not None
+        for t in a.affinity.pod_anti_affinity.required
+        if _chosen(t, a, b)
+    )
+
+
 def keep_apart(one: PodTemplate, other: PodTemplate) -> bool:
     """Whether required anti-affinity of one of them surely keeps the two from ever sharing a node."""
     return _keeps_off(one, other) or _keeps_off(other, one)
@@ -234,14 +245,12 @@ def _terms(template: PodTemplate) -> tuple[PodAffinityTerm, ...]:
 
 def _selects(one: PodTemplate, other: PodTemplate, beyond_node: bool = False) -> bool:
     """Whether a required term of `one` may select `other`; a namespaceSelector may select any namespace."""
-    for term in _terms(one):
-        if beyond_node and term.topology_key == HOSTNAME:
-            continue
-        if term.label_selector is None:
-            continue
-        namespaces = term.namespaces or (one.namespace,)
-        if (term.namespace_selector is not None or other.namespace in namespaces) and canonical(
-            term.label_selector
-        ).matches(other.labels):
-            return True
-    return False
+    terms = (t for t in _terms(one) if not beyond_node or t.topology_key != HOSTNAME)
+    return any(_chosen(t, one, other) for t in terms)
+
+
+def _chosen(term: PodAffinityTerm, one: PodTemplate, other: PodTemplate) -> bool:
+    if term.label_selector is None:
+        return False
+    inside = term.namespace_selector is not None or other.namespace in (term.namespaces or (one.namespace,))
+    return inside and canonical(term.label_selector).matches(other.labels)

@@ -9,7 +9,7 @@ there yet, or not bound, can go as soon as it is: until then it may go wherever 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -20,11 +20,13 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.interpod_terms import SelectsAll
 from rebalancer.engine.state.storage import fully_bound
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.groups import Groups, can_conflict
+from rebalancer.planner.cluster.groups import Groups, can_conflict, repels
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
@@ -105,10 +107,14 @@ class Waiting:
             self._waiting[id(pod.template)].append(pod)
         self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
         """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
+        self.let_in: dict[int, tuple[PodTemplate, int]] = {}
+        """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
         self._room: dict[int, Bools] = {}
-        """By template, as the simulation stood at `_mark`: nodes that take it, and that have room for it."""
+        self._apart: dict[int, Bools] = {}
+        """By template, as the simulation stood at `_mark`: nodes that take it, that have room for it, and
+        that take it but for counts and pods to be near."""
         self._kinds: dict[bytes, int] = {}
         self._met: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
 
@@ -141,31 +147,56 @@ class Waiting:
         found = self._interferes(victim, replacement)
         return None if found is None else self.one(found)
 
+    def stirred_by(
+        self, moves: Iterable[tuple[PodTemplate, int, PodTemplate]]
+    ) -> dict[int, tuple[PodTemplate, int]]:
+        """Templates of those that moves may let in, and how many: while one is made, once it is made, or by
+        what others of them open to them. `moves`: victims, their nodes by number, replacements."""
+        self._renew()
+        found: dict[int, tuple[PodTemplate, int]] = {}
+        for victim, node, replacement in moves if self._templates else ():
+            fits = self._fits(node, dict(self._simulation.state.holds(victim)))
+            first = [
+                t
+                for i, t in self._templates.items()
+                if (i in fits or self._room_of(t).any())
+                and (self._asked_for(i, t, fits, victim) or self._meet(t, replacement)[2])
+            ]
+            opened = self._opened(first, self._of_kind, self._room_with(node, fits))
+            found |= {id(t): (t, len(self._waiting[id(t)])) for t in (*first, *(t for t, _ in opened))}
+        return found
+
+    def spoils(self, waiting: PodTemplate, replacement: PodTemplate) -> bool:
+        """Whether the pod anywhere could spoil more for a replacement than the room of its node."""
+        touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
+        return not touched.isdisjoint(self._groups.counted(waiting)) or any(
+            key != HOSTNAME for key in repels(waiting, replacement)
+        )
+
     def _interferes(self, victim: Pod, replacement: PodTemplate) -> PodTemplate | None:
         node = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
         freed = dict(simulation.state.holds(victim.template))
         fits = self._fits(node, freed)
-        concerned = [
-            t
-            for i, t in self._templates.items()
-            if i in self._placeable or i in fits or self._concerned(t, victim.template)
-        ]
+        concerned = [t for i, t in self._templates.items() if self._asked_for(i, t, fits, victim.template)]
         if not concerned:
             return None
-        if self._mark != simulation.state.mark:
-            self._mark = simulation.state.mark
-            self._open.clear()
-            self._room.clear()
+        self._renew()
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
         able = [t for t in concerned if id(t) in fits or self._room_of(t).any()]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
-        linked = self._by_kind(t for t, _ in self._opened(able, self._of_kind, node, fits))
+        linked = self._by_kind(t for t, _ in self._opened(able, self._of_kind, self._room_with(node, fits)))
+        apart = {id(t): self._let_in(t) for kind in linked.values() for t in kind}
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
                     leaving.let_go()
+
+                def let_in(t: PodTemplate, gone: bool = gone) -> Bools:
+                    other = self._touched(t, victim.template) or (gone and id(t) in fits)
+                    return self._let_in_now(t) if other else apart[id(t)]
+
                 taken = none = simulation.state.table.none
                 last: list[tuple[PodTemplate, int]] = []
                 found: list[tuple[PodTemplate, Bools]] = []
@@ -179,7 +210,7 @@ class Waiting:
                     if len(last) <= _TRIED:
                         last += [(t, int(n)) for n in np.flatnonzero(nodes)]
                 placed = [t for t, nodes in found if nodes.any()]
-                chained = self._opened(placed, linked, node, fits if gone else ())
+                chained = self._opened(placed, linked, let_in)
                 found += chained
                 for t, nodes in found:
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
@@ -187,7 +218,7 @@ class Waiting:
                     was = before.get(id(t), none)
                     if nodes is not was and self._raises(t, nodes & ~was):
                         return t
-                    taken = taken | nodes
+                    taken = taken | self._closed(t, nodes, replacement)
                 open_ = simulation.framework(replacement).feasible(replacement)
                 if (open_ & ~taken).any() or self._room_for_all(found, open_, replacement):
                     continue
@@ -202,11 +233,10 @@ class Waiting:
         self,
         placed: Iterable[PodTemplate],
         among: Mapping[int, Sequence[PodTemplate]],
-        node: int,
-        fits: Collection[int],
+        nodes_of: Callable[[PodTemplate], Bools],
     ) -> list[tuple[PodTemplate, Bools]]:
-        """Those, by kind, that may find a node once the placed, or others of these, have one, and nodes with
-        room; `node` has it for `fits`."""
+        """Those, by kind, that may find a node once the placed, or others of these, have one, and the nodes
+        that they may find."""
         found: list[tuple[PodTemplate, Bools]] = []
         left, kinds = set(among), {self._kind(t) for t in placed}
         while kinds:
@@ -215,12 +245,39 @@ class Waiting:
             kinds = set()
             for kind in sorted(reached):
                 for t in among[kind]:
-                    nodes = self._room_of(t).copy()
-                    nodes[node] |= id(t) in fits
+                    nodes = nodes_of(t)
                     if nodes.any():
                         found.append((t, nodes))
                         kinds.add(kind)
         return found
+
+    def _let_in(self, waiting: PodTemplate) -> Bools:
+        """bool[N]: nodes that take the pod, as `_open_before`, if counts and pods to be near let it."""
+        found = self._apart.get(id(waiting))
+        if found is None:
+            found = self._apart[id(waiting)] = self._let_in_now(waiting)
+        return found
+
+    def _let_in_now(self, waiting: PodTemplate) -> Bools:
+        alone = self._without_others(waiting)
+        return self._simulation.framework(alone).feasible(alone, spread=False)
+
+    @remembered()
+    def _without_others(self, waiting: PodTemplate) -> PodTemplate:
+        a = waiting.affinity
+        if a is None or a.pod_affinity is None:
+            return waiting
+        return replace(waiting, affinity=replace(a, pod_affinity=None))
+
+    def _room_with(self, node: int, fits: Collection[int]) -> Callable[[PodTemplate], Bools]:
+        """bool[N] by template: nodes that have room for the pod, and `node` if it has it for `fits`."""
+
+        def room(waiting: PodTemplate) -> Bools:
+            nodes = self._room_of(waiting).copy()
+            nodes[node] |= id(waiting) in fits
+            return nodes
+
+        return room
 
     @remembered(by=int)
     def _opens(self, kind: int) -> frozenset[int]:
@@ -242,6 +299,14 @@ class Waiting:
         for t in templates:
             found[self._kind(t)].append(t)
         return found
+
+    def _renew(self) -> None:
+        """Forgets what was found in another state of the simulation."""
+        if self._mark != self._simulation.state.mark:
+            self._mark = self._simulation.state.mark
+            self._open.clear()
+            self._room.clear()
+            self._apart.clear()
 
     def _open_before(self, waiting: PodTemplate) -> Bools:
         """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
@@ -279,6 +344,14 @@ class Waiting:
         whose = (t.node_selector, t.tolerations, t.scheduler_name, t.controller)
         return self._kinds.setdefault(msgspec.msgpack.encode((ties, whose)), len(self._kinds))
 
+    def _closed(self, waiting: PodTemplate, nodes: Bools, replacement: PodTemplate) -> Bools:
+        """bool[N]: these nodes, and those off which the pod on one of them would keep the replacement."""
+        closed = nodes
+        for key in repels(waiting, replacement):
+            domains = self._simulation.state.table.domains(key)
+            closed = closed | (domains.present & np.isin(domains.ids, domains.ids[nodes & domains.present]))
+        return closed
+
     def _room_for_all(
         self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate
     ) -> bool:
@@ -289,7 +362,7 @@ class Waiting:
             if not open_.any():
                 continue
             if self._conflict(t, replacement):
-                nodes = nodes & ~open_
+                nodes = nodes & ~self._closed(t, open_, replacement)
             for resource, amount in state.holds(t):
                 load[resource] = load.get(resource, 0) + open_ * (amount * len(self._waiting[id(t)]))
         for resource, amount in state.asks(replacement):
@@ -310,6 +383,9 @@ class Waiting:
             if group.size and (group.excess_after(counts, -1, into) > group.excess(counts)).any():
                 return True
         return False
+
+    def _asked_for(self, key: int, waiting: PodTemplate, fits: Collection[int], victim: PodTemplate) -> bool:
+        return key in self._placeable or key in fits or self._concerned(waiting, victim)
 
     def _concerned(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
         """Whether the victim's end could make a node feasible by a count or by affinity."""
@@ -399,7 +475,8 @@ def by_template(pods: Iterable[tuple[Hashable, PodTemplate]]) -> list[Waits]:
 
 def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> bool:
     """Whether a placement of the one can open a node to the other."""
-    if state.terms.of(waiting).required:
+    near = tuple(state.terms.selects(term) for term, _ in state.terms.of(waiting).required)
+    if near and SelectsAll(near).weigh(placed):
         return True
     return any(c.counts(placed.namespace, placed.labels) for c in state.constraints(waiting, hard=True))
 

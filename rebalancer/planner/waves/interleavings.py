@@ -9,7 +9,7 @@ ends where the moves one after the other may end, which the search has followed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.moves import JudgedMove
 from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places, members, numbered
 
@@ -431,17 +432,27 @@ Amounts = dict[str, Ints]
 
 
 class Others(NamedTuple):
-    """What other components of a wave may take: of each node at most, and each replacement with the nodes,
-    bool[N], of which it takes room on one."""
+    """What other components of a wave, and pods that wait, may take: of each node at most, and each pod with
+    the nodes, bool[N], of which it takes room on one."""
 
     most: Amounts
     landings: Sequence[tuple[PodTemplate, Bools]]
 
 
-class Elsewhere:
-    """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
+class Waits(NamedTuple):
+    """So many pods of a template that wait, and the nodes, bool[N], of which each may take room on one."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    template: PodTemplate
+    number: int
+    nodes: Bools
+
+
+class Elsewhere:
+    """Earlier replacements that may land elsewhere than predicted: what they take there, or leave. And pods
+    that wait, as far as the moves let them in, wherever they find room."""
+
+    def __init__(self, simulation: Simulation, waiting: Waiting | None = None) -> None:
+        self._waiting = waiting
         nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
         self._simulation = simulation
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
@@ -461,6 +472,8 @@ class Elsewhere:
 
         A move that is not certain may also not be made: then its pod stays where it is.
         """
+        if self._waiting is not None:
+            self._waiting.let_in |= self._waiting.stirred_by(map(_made, [move]))
         nodes = move.destinations if move.certain else np.union1d(move.destinations, [move.candidate.node])
         others = nodes[nodes != move.landed]
         if not len(others):
@@ -483,6 +496,36 @@ class Elsewhere:
         if kind not in members:
             members[kind] = (replacement, self._simulation.state.table.none.copy())
         members[kind][1][nodes] = True
+
+    def let_in(self, wave: Collection[JudgedMove]) -> list[Waits]:
+        """Pods that wait, and that earlier moves may have let in, or others of the wave."""
+        waiting, state = self._waiting, self._simulation.state
+        if waiting is None:
+            return []
+        every = waiting.let_in | waiting.stirred_by(map(_made, wave if len(wave) > 1 else ()))
+        found: list[Waits] = []
+        for t, number in every.values():
+            nodes = self._simulation.static(t)
+            for r, amount in state.asks(t):
+                free = state.allocatable(r) - state.requested[r]
+                nodes = nodes & (free + self._taken.get(r, 0) >= amount)
+            if nodes.any():
+                found.append(Waits(t, number, nodes))
+        return found
+
+    def beside(self, others: Others, waits: Sequence[Waits], move: JudgedMove) -> Others | None:
+        """The others, these among them. None where one could spoil more than the room of a node."""
+        if self._waiting is None or not waits:
+            return others
+        most, landings = dict(others.most), list(others.landings)
+        for t, number, nodes in waits:
+            if self._waiting.spoils(t, move.replacement):
+                return None
+            landings += [(t, nodes)] * number
+            for r, amount in self._simulation.state.holds(t):
+                if r in most:
+                    most[r] = most[r] + nodes * (amount * number)
+        return Others(most, landings)
 
     def opens(self, move: JudgedMove, anywhere: Bools, free: Mapping[str, Ints]) -> Bools:
         """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
@@ -536,7 +579,7 @@ class Elsewhere:
         """
         nodes, free, closings = self._kept_off(move, nodes, free)
         closed += closings
-        conflicts = self._conflicts(move)
+        conflicts = self._conflicts(move, others)
         open_ = safe = nodes if conflicts is self._simulation.state.table.none else nodes[~conflicts[nodes]]
         asked = self._simulation.state.asks(move.replacement)
         for resource, amount in asked:
@@ -618,15 +661,22 @@ class Elsewhere:
             self._numbers[id(component)] = found
         return found
 
-    def _conflicts(self, move: JudgedMove) -> Bools:
+    def _conflicts(self, move: JudgedMove, others: Others) -> Bools:
         """bool[N]: nodes where one of another component that conflicts with the replacement may be."""
         nodes = self._simulation.state.table.none
+        for other, may_land in others.landings:
+            if can_conflict(other, move.replacement):
+                nodes = nodes | may_land
         # Two that conflict with nothing do not with each other.
         for kind in (True, False) if conflicts_at_all(move.replacement) else (True,):
             for (component, _), (other, may_land) in self._members[kind].items():
                 if component != id(move.component) and can_conflict(other, move.replacement):
                     nodes = nodes | may_land
         return nodes
+
+
+def _made(move: JudgedMove) -> tuple[PodTemplate, int, PodTemplate]:
+    return move.pod.template, move.candidate.node, move.replacement
 
 
 def _filled_at_most(to_fill: Ints, total: int) -> int:

@@ -140,7 +140,7 @@ class Scheduler:
     ) -> Schedule:
         queues = [Queue(self._simulation, moves, at_most) for moves in sequences if moves]
         waves: list[Wave] = []
-        elsewhere = Elsewhere(self._simulation)
+        elsewhere = Elsewhere(self._simulation, waiting)
         unsure: set[int] = set()
         with ExitStack() as made:
             while queues:

@@ -22,7 +22,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Conflicts
 from rebalancer.planner.cluster.simulation import Simulation, Terminating, key_of
 from rebalancer.planner.moves import JudgedMove
-from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, Together
+from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, Together, Waits
 from rebalancer.policy.budgets import Allowance, Budget, Budgets, InFlight
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged
@@ -283,12 +283,13 @@ class WaveInTheMaking:
             else:
                 ended.add(id(move.component))
         settled: list[JudgedMove] = []
+        waits = elsewhere.let_in([m.move for m in self._members])
         before.clear()
         for move, anywhere, certain_nodes in fitting:
             if id(move.component) in ended:
                 continue
             own = before[id(move.component)]
-            found = self._settled(elsewhere, move, anywhere, certain_nodes, own)
+            found = self._settled(elsewhere, move, anywhere, certain_nodes, own, waits)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
                 continue
@@ -319,16 +320,22 @@ class WaveInTheMaking:
         anywhere: Bools,
         certain_nodes: Bools,
         own: Sequence[JudgedMove],
+        waits: Sequence[Waits],
     ) -> JudgedMove:
         """The move with all nodes in question, certain if it is so wherever earlier replacements landed.
 
-        `own`: moves of its component that have joined before.
+        `own`: moves of its component that have joined before. `waits`: pods that may come between.
         """
-        free, others = self._free(move), self._load.others(move)
+        others = elsewhere.beside(self._load.others(move), waits, move)
+        free = self._free(move)
         open_ = {id(nodes): nodes for nodes in (self._simulation.shared.rows(certain_nodes), *move.open)}
-        certain = move.certain and all(
-            elsewhere.leaves_room(move, nodes, free, others, len(own), move.closed)
-            for nodes in open_.values()
+        certain = (
+            move.certain
+            and others is not None
+            and all(
+                elsewhere.leaves_room(move, nodes, free, others, len(own), move.closed)
+                for nodes in open_.values()
+            )
         )
         if certain:
             with self._one_by_one(move):

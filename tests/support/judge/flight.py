@@ -4,6 +4,7 @@ Events, in any order that `Timing` allows:
 evict      the victim terminates: no longer counted, still holding its room
 place      its replacement takes one of the nodes that the filters leave, Pending pods of at least its
            priority first; a StatefulSet's only once the victim is gone
+arrive     a Pending pod takes one of the nodes that the filters leave
 release    a victim is gone; those that remain go when all replacements are placed
 
 A step that takes a label away replaces its pod first: at "evict" the owner lets go of the pod, which runs on,
@@ -68,16 +69,18 @@ class Timing:
     `interleaved`: replacements may be placed before the last victim of the wave is evicted, victims go in any
     order, and whenever nothing is in flight, no excess is higher: no more of them may ever go.
     `early`: victims may be gone before all replacements are placed.
+    `mixed`: Pending pods arrive at any moment, whatever their priority; none has to before a replacement.
     `as_predicted`: one move after the other as the plan lists them, each landing where it predicts.
     """
 
     interleaved: bool = False
     early: bool = False
+    mixed: bool = False
     as_predicted: bool = False
 
 
 PLAIN = Timing()
-ANY = Timing(interleaved=True, early=True)
+ANY = Timing(interleaved=True, early=True, mixed=True)
 PREDICTED = Timing(as_predicted=True)
 
 
@@ -134,6 +137,8 @@ def actions(flight: Flight) -> list[Action]:
     found: list[Action] = []
     if timing.as_predicted and flight.out:
         return [("place", 0)]
+    if timing.mixed:
+        found += [("arrive", i) for i in range(len(flight.state.pending()))]
     if flight.waiting:
         found += [("evict", i) for i in range(len(flight.waiting) if timing.interleaved else 1)]
         if not timing.interleaved:
@@ -152,6 +157,13 @@ def perform(flight: Flight, action: Action, everything: list[Group]) -> Iterator
     elif what == "release":
         key = sorted(flight.leaving)[index]
         yield replace(flight, state=flight.state.without([key]), leaving=flight.leaving - {key})
+    elif what == "arrive":
+        pod = flight.state.pending()[index]
+        nodes = feasible(flight.state, pod)
+        for node in nodes:
+            yield replace(flight, state=flight.state.with_pods([assigned(pod, node)]))
+        if not nodes:
+            yield flight
     else:
         for after in _place(flight, index, everything):
             yield _at_rest(after, everything) if flight.timing.interleaved and not after.out else after
@@ -208,7 +220,8 @@ def _place(flight: Flight, index: int, everything: list[Group]) -> Iterator[Flig
     if waits_for_end(victim) and step.pod in flight.leaving:
         flight = replace(flight, state=flight.state.without([step.pod]), leaving=flight.leaving - {step.pod})
     new = replacement(flight.state, victim)
-    for state in settle(flight.state, new["spec"].get("priority") or 0):
+    first = [flight.state] if flight.timing.mixed else settle(flight.state, new["spec"].get("priority") or 0)
+    for state in first:
         here = replace(flight, state=state)
         left = feasible(state, new)
         if not left:

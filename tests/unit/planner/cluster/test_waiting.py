@@ -135,3 +135,23 @@ def test_pods_that_wait_open_nodes_to_one_another(waiting: list[Any], moves: int
     web = workload("web", kind).requests(cpu="100m").spread("zone", 1).placed({"b-0": 2})
     tight = [n.label("region", "r") for n in TIGHT]
     assert len(plan(snapshot(*tight, web, *waiting)).moves) == moves
+
+
+def test_a_pod_that_waits_for_one_replacement_is_kept_from_the_room_of_the_next() -> None:
+    """The first goes to either node of zone a; on a-0 it lets `x` into the room of both that is left."""
+    full = [node("a-0").zone("a").cpu("100m"), node("a-1").zone("a").cpu("200m"), node("b-0").zone("b")]
+    web = workload("web").requests(cpu="100m").spread("zone", 1).placed({"b-0": 4})
+    late = workload("x").requests(cpu="200m").near("zone", app="web").placed({"": 1})
+    made = plan(snapshot(*full[:2], full[2].cpu("400m"), web, late))
+    assert not made.moves[-1].certain
+    assert [m.certain for m in plan(snapshot(*full, web)).moves] == [True, True]
+
+
+@pytest.mark.parametrize(("key", "moves"), [("zone", 0), ("hostname", 1)])
+def test_pods_that_wait_keep_a_replacement_off_their_whole_domain(key: str, moves: int) -> None:
+    """Each of `x` has two nodes to go to, and there is a third, but with one of them in zone a."""
+    sizes = {"a-0": "200m", "a-1": "200m", "a-2": "100m", "b-0": "300m"}
+    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in sizes.items()]
+    web = workload("web").requests(cpu="100m").spread("zone", 2).away_from(key, app="x").placed({"b-0": 3})
+    late = workload("x").requests(cpu="200m").placed({"": 2})
+    assert len(plan(snapshot(*machines, web, late)).moves) == moves
