@@ -68,7 +68,9 @@ def least(
         return Least()
     asked: dict[str, Ints] = {}
     every = classes.all
-    add_yields(asked, (c for c in every if c.carried), simulation)
+    if any(s.classes for s in stays):
+        # Who of a whole cluster may move is a question for each of its pods.
+        add_yields(asked, (c for c in every if c.carried), simulation)
     found = [_of(simulation, s, asked, effort) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
     together = _together(simulation, every, groups, in_view, effort)
