@@ -192,13 +192,16 @@ class Judge:
         """
         if not landing.held.any() or not landing.freed.any():
             return ReasonCode.NO_FEASIBLE_NODE
+        anywhere = landing.anywhere
+        if also is not None:
+            anywhere[also] = True
         for code, nodes in (
             (ReasonCode.NODE_LEAVING, self.simulation.leaving),
             (ReasonCode.NODE_STARTING, self.simulation.starting),
             (ReasonCode.NODE_EXPIRING, self.simulation.expiring),
             (ReasonCode.NODE_NOT_READY, self.simulation.failing | self.simulation.rejecting(replacement)),
         ):
-            if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):
+            if (nodes & anywhere).any():
                 return code
         return None
 
@@ -337,6 +340,7 @@ class Victims:
             key=lambda c: judge.order(c.pod),
         )
         self._keys = [key_of(c.pod) for c in self._candidates]
+        self._every = frozenset(self._keys)
         self._classes = np.array([c.pod_class for c in self._candidates], dtype=np.intp)
         self._nodes = np.array([c.node for c in self._candidates], dtype=np.intp)
 
@@ -350,8 +354,8 @@ class Victims:
         ranked: Sequence[int] = range(len(self._keys))
         if gives is not None:
             ranked = objective.victims(gives[self._classes, self._nodes]).tolist()
-        there = self._simulation.state.pods
-        return self._by_bucket([i for i in ranked if self._keys[i] in there], bucket_of)
+        gone = self._every.difference(self._simulation.state.pods)
+        return self._by_bucket((i for i in ranked if self._keys[i] not in gone), bucket_of)
 
     def _by_bucket(self, ranked: Iterable[int], bucket_of: Ints) -> Iterator[Candidate]:
         places: set[tuple[int, int]] = set()
