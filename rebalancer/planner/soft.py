@@ -356,7 +356,7 @@ class SoftJudge(Judge):
                 if gone:
                     leaving.let_go()
                 for t in self.waiting.templates:
-                    open_to = self.simulation.framework(t).feasible(t)
+                    open_to = self.waiting.open_to(t)
                     if (open_to if id(t) in counted else open_to & nodes).any():
                         return self.waiting.one(t)
         return None

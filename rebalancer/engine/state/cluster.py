@@ -38,14 +38,13 @@ class PodsForAWhile(PodsOnNodes):
     """A node, and the pods that are `assumed` there."""
 
     @contextmanager
-    def unhindered(self, key: Hashable) -> Iterator[None]:
-        """While it lasts, this pod is not in its own way: what it is nominated for is free to it."""
-        placed = self.nominated.pop(key, None)
+    def unhindered(self, *keys: Hashable) -> Iterator[None]:
+        """While it lasts, these pods are not in their own way: what they are nominated for is free."""
+        placed = {key: self.nominated.pop(key) for key in keys if key in self.nominated}
         try:
             yield
         finally:
-            if placed is not None:
-                self.nominated[key] = placed
+            self.nominated.update(placed)
 
     @contextmanager
     def assumed(self, row: int, pods: Iterable[tuple[Hashable, PodTemplate]]) -> Iterator[None]:

@@ -62,22 +62,20 @@ class Group:
         admitted: Bools = counts + 1 - self.minimum(counts) <= self.constraint.max_skew
         return admitted
 
-    def excess_after(self, counts: Ints, leaves: int, into: Ints) -> Ints:
-        """int64[len(into)]: the excess after a pod went from domain `leaves` to each of the domains `into`.
-
-        A domain of -1 counts nobody.
-        """
+    def excess_after(self, counts: Ints, leaves: int, into: Ints, more: int = 1) -> Ints:
+        """int64[len(into)]: the excess after a pod went from domain `leaves`, and so many came to one of the
+        domains `into`, for each. A domain of -1 counts nobody."""
         less = counts.copy()
         if leaves >= 0:
             less[leaves] -= 1
         padded = np.append(less, np.iinfo(np.int64).min)
-        highest = np.maximum(less.max(), padded[into] + 1)
+        highest = np.maximum(less.max(), padded[into] + more)
         lowest = np.zeros(len(into), dtype=np.int64)
         if self.enough_domains:
             low = less.min()
             lowest += low
             if np.count_nonzero(less == low) == 1:
-                lowest[padded[into] == low] = min(low + 1, np.min(less, where=less > low, initial=low + 1))
+                lowest[padded[into] == low] = np.min(less, where=less > low, initial=low + more)
         result: Ints = np.maximum(highest - lowest - self.constraint.max_skew, 0)
         return result
 

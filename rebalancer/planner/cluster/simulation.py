@@ -106,9 +106,9 @@ class Terminating:
 class Landing(Struct, frozen=True, eq=False):
     """Where the filter lets a replacement go, bool[N].
 
-    `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that open
-    only when pods end that somebody else deletes. `release`: how the victim is released, if it is: it stays
-    until the replacement is there, and `freed` is as `held`.
+    `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that are
+    open without the pods that may be gone or not be there yet. `release`: how the victim is released, if it
+    is: it stays until the replacement is there, and `freed` is as `held`.
     """
 
     held: Bools
@@ -197,13 +197,33 @@ class Simulation:
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
         self._alike: dict[Hashable, Bools] = {}
         ending = {key: placed for key, placed in self.state.pods.items() if placed.terminating}
-        self._ending: list[Hashable] = list(ending)
-        self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
-        self.ending: Bools = among(table.size, self._ending_rows)
-        """bool[N]: nodes with a pod that somebody else has deleted."""
+        self.unsure: list[Hashable] = list(ending)
+        """Pods that may be gone when a replacement is placed, since somebody else has deleted them, or not be
+        there yet (`place_early`)."""
+        self._unsure_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
+        self.unsure_on: Bools = among(table.size, self._unsure_rows)
+        """bool[N]: the nodes of these."""
+        self.early: list[Pod] = []
+        """Those that are not there yet."""
         self.starting |= self._short_of_daemons()
         self.barred |= self.starting
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    def place_early(self, pod: Pod, row: int) -> None:
+        """A waiting pod is placed that may find its node only after a replacement has found one."""
+        key = ("placed", key_of(pod))
+        self.state.add(key, pod.template, row)
+        self._reacting.append(len(self.unsure))
+        self.unsure.append(key)
+        self.early.append(pod)
+        self._unsure_rows = np.append(self._unsure_rows, row)
+        self.unsure_on = among(self.state.table.size, self._unsure_rows)
+
+    @contextmanager
+    def without_unsure(self) -> Iterator[None]:
+        """The state without the pods that may be gone or not be there yet; as it was afterwards."""
+        with self.state.removed([key for key in self.unsure if key in self.state.pods]):
+            yield
 
     def _short_of_daemons(self) -> Bools:
         """bool[N]: nodes on which a pod of a DaemonSet is still to be made, or made again, and needs room.
@@ -394,8 +414,8 @@ class Simulation:
                 leaving.let_go()
             freed = framework.feasible(replacement) if release is None or held is None else held
             held = freed if held is None else held
-            if self._ending:
-                return replace(self._with_ends(replacement, held, freed), release=release)
+            if self.unsure:
+                return replace(self._without_unsure(replacement, held, freed), release=release)
         return Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none, release)
 
     def named(self, rows: Rows) -> tuple[str, ...]:
@@ -407,30 +427,29 @@ class Simulation:
             found = self._named[id(rows)] = (rows, tuple(names[n] for n in rows.tolist()))
         return found[1]
 
-    def _with_ends(self, replacement: PodTemplate, held: Bools, freed: Bools) -> Landing:
-        """The landing with regard to pods that somebody else deletes: it has to hold once they are gone, too.
+    def _without_unsure(self, replacement: PodTemplate, held: Bools, freed: Bools) -> Landing:
+        """The landing with regard to pods that may be gone or not be there yet: it has to hold without them.
 
         That may open nodes, and, where the replacement has to be near one of them, close some.
         """
         state, closed = self.state, self.static(replacement) & ~held & ~freed
         affinity = replacement.affinity
         near = affinity is not None and affinity.pod_affinity is not None
-        which = set(np.flatnonzero(near | closed[self._ending_rows]).tolist())
-        which.update(self._reacting if not conflicts_at_all(replacement) else range(len(self._ending)))
-        gone = [
-            (key, state.pods[key])
-            for key in (self._ending[i] for i in sorted(which))
-            if key in state.pods
-            and (near or closed[state.pods[key].row] or can_conflict(state.pods[key].template, replacement))
-        ]
+        which = set(np.flatnonzero(near | closed[self._unsure_rows]).tolist())
+        which.update(self._reacting if not conflicts_at_all(replacement) else range(len(self.unsure)))
+        asked = state.constraints(replacement, hard=True)
+
+        def matters(placed: Placed) -> bool:
+            t = placed.template
+            counted = not placed.terminating and any(c.counts(t.namespace, t.labels) for c in asked)
+            return near or bool(closed[placed.row]) or counted or can_conflict(t, replacement)
+
+        there = (key for key in (self.unsure[i] for i in sorted(which)) if key in state.pods)
+        gone = [key for key in there if matters(state.pods[key])]
         if not gone:
             return Landing(held, freed, state.table.none)
-        for key, _ in gone:
-            state.remove(key)
-        later = self.framework(replacement).feasible(replacement)
-        for key, placed in gone:
-            state.add(key, placed.template, placed.row)
-            state.terminate(key)
+        with state.removed(gone):
+            later = self.framework(replacement).feasible(replacement)
         if not later.any():
             return Landing(later, later, later)
         return Landing(held, freed, later & ~held & ~freed)

@@ -1,6 +1,8 @@
 """Pods that wait for a node, and what they take when an eviction makes room or lowers a count.
 
-A waiting pod with one node to go to is about to be placed there: the plan starts from that. One that is
+A waiting pod with one node to go to is about to be placed there: the plan starts from that. Where the
+scheduler has found no node for it before, it may be tried late: a move must hold without it, too, as it must
+with and without pods that somebody else has deleted, whose room others wait for. One that is
 Pending because of a spread constraint, or for lack of room, becomes feasible when a victim goes, and may be
 placed before the victim's replacement: a move must hold with it placed first. One whose volume claim is not
 there yet, or not bound, can go as soon as it is: until then it may go wherever it could without volumes.
@@ -8,8 +10,9 @@ there yet, or not bound, can go as soon as it is: until then it may go wherever 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import msgspec
@@ -26,7 +29,7 @@ from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.groups import Groups, can_conflict, repels
+from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
@@ -61,7 +64,7 @@ def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
     """Places a pod that has one node to go to, or may go to the one that it is nominated for.
 
     Unless a replacement may come first: one of higher priority, or any, where the pod's scheduler may not
-    even run.
+    even run. A pod for which the scheduler found no node before may be in backoff: it is placed early.
     """
     state, t, key = simulation.state, pod.template, key_of(pod)
     if t.priority < first or simulation.uncertainties(t):
@@ -75,7 +78,10 @@ def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
         return False
     if nominated is not None:
         state.unnominate(key)
-    state.add(("placed", key), t, int(nodes[0]))
+    if pod.unschedulable:
+        simulation.place_early(pod, int(nodes[0]))
+    else:
+        state.add(("placed", key), t, int(nodes[0]))
     return True
 
 
@@ -95,20 +101,137 @@ def without_claims(pod: Pod, simulation: Simulation) -> Pod:
 
 
 class Waiting:
-    """The waiting pods of a snapshot whose place is not settled (`settle`), counted by template."""
+    """The waiting pods of a snapshot whose place is not settled (`settle`).
+
+    They are asked about as the simulation stands, and without the pods that may be gone, or not be there yet
+    (`Simulation.unsure`): the latter then wait with the others.
+    """
 
     def __init__(self, simulation: Simulation, groups: Groups, unsettled: Iterable[Pod]) -> None:
         self._simulation = simulation
         self._groups = groups
-        self._templates: dict[int, PodTemplate] = {}
-        self._waiting: dict[int, list[Pod]] = defaultdict(list)
-        for pod in unsettled:
-            self._templates[id(pod.template)] = pod.template
-            self._waiting[id(pod.template)].append(pod)
-        self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
-        """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
+        pods = list(unsettled)
+        self._now = self._every = _World(simulation, groups, pods)
+        if simulation.unsure and (pods or simulation.early):
+            with simulation.without_unsure():
+                self._every = _World(simulation, groups, [*pods, *simulation.early])
+        self._matters: dict[int, bool] = {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
+
+    @property
+    def templates(self) -> Collection[PodTemplate]:
+        """The templates of the pods, each once."""
+        return self._every.templates.values()
+
+    def one(self, template: PodTemplate) -> Pod:
+        """The first of the pods of a template."""
+        return self._every.pods[id(template)][0]
+
+    @contextmanager
+    def _asked_of_every(self) -> Iterator[_World]:
+        """All that may wait, in the state that goes with them."""
+        if self._every is self._now:
+            yield self._every
+        else:
+            with self._simulation.without_unsure():
+                yield self._every
+
+    def open_to(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that would take a pod of the template, now or without those that are unsure."""
+        nodes = self._simulation.state.table.none
+        if id(template) in self._now.templates:
+            nodes = self._now.feasible(template)
+        if self._every is not self._now:
+            with self._asked_of_every() as every:
+                nodes = nodes | every.feasible(template)
+        return nodes
+
+    def any_placeable(self) -> bool:
+        """Whether in the simulation's present state there is, or may be, a node for one of them."""
+        return any(self.open_to(t).any() for t in self.templates)
+
+    def concern(self, component: Component) -> bool:
+        """Whether a constraint of the component counts one of them, or binds it."""
+        own = component.local.keys()
+        return any(
+            not own.isdisjoint((*self._groups.counted(t), *self._groups.carried(t))) for t in self.templates
+        )
+
+    def interferes(self, victim: Pod, replacement: PodTemplate) -> Pod | None:
+        """A waiting pod that could spoil the move: take the slot, or the last room, it makes.
+
+        Or, with that, raise the excess of any constraint that counts it: that would be the move's doing.
+        """
+        found = self._now.interferes(victim, replacement, [self._simulation.state.table.every] * 2)
+        if found is None and self._every is not self._now and self._unsure_matter(victim):
+            # What only their end opens is of no use to the replacement before.
+            within: list[Bools] = []
+            with self._simulation.without(victim) as leaving:
+                within.append(self._simulation.framework(replacement).feasible(replacement).copy())
+                leaving.let_go()
+                within.append(self._simulation.framework(replacement).feasible(replacement).copy())
+            with self._asked_of_every() as every:
+                found = every.interferes(victim, replacement, within)
+        return None if found is None else self.one(found)
+
+    def _unsure_matter(self, victim: Pod) -> bool:
+        """Whether the pods that wait may go elsewhere without those that are unsure."""
+        simulation = self._simulation
+        state = simulation.state
+        if simulation.early or simulation.unsure_on[state.pods[key_of(victim)].row]:
+            return True
+        found = self._matters.get(state.mark)
+        if found is None:
+            ending = [state.pods[key].template for key in simulation.unsure if key in state.pods]
+            found = any(map(conflicts_at_all, ending)) or any(map(conflicts_at_all, self.templates))
+            if not found:
+                with self._asked_of_every() as every:
+                    found = any((every.room_of(t) & simulation.unsure_on).any() for t in self.templates)
+            self._matters = {state.mark: found}
+        return found
+
+    def stirred_by(
+        self, moves: Iterable[tuple[PodTemplate, int, PodTemplate]]
+    ) -> dict[int, tuple[PodTemplate, int]]:
+        """Templates of those that moves may let in, and how many: while one is made, once it is made, or by
+        what others of them open to them. `moves`: victims, their nodes by number, replacements."""
+        moves = list(moves) if self.templates else []
+        if not moves:
+            return {}
+        with self._asked_of_every() as every:
+            return every.stirred_by(moves)
+
+    def spoils(self, waiting: PodTemplate, replacement: PodTemplate) -> bool:
+        """Whether the pod anywhere could spoil more for a replacement than the room of its node."""
+        touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
+        return not touched.isdisjoint(self._groups.counted(waiting)) or any(
+            key != HOSTNAME for key in repels(waiting, replacement)
+        )
+
+
+class _World:
+    """Pods that wait, counted by template, in one state of the simulation, where moves are tried.
+
+    `templates`, and the `pods` of each, by its identity.
+    """
+
+    def __init__(self, simulation: Simulation, groups: Groups, pods: Iterable[Pod]) -> None:
+        self._simulation = simulation
+        self._groups = groups
+        self.templates: dict[int, PodTemplate] = {}
+        self.pods: dict[int, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            self.templates[id(pod.template)] = pod.template
+            self.pods[id(pod.template)].append(pod)
+        nominated = simulation.state.nominated
+        self._nominated = {
+            i: keys
+            for i, every in self.pods.items()
+            if (keys := [k for k in map(key_of, every) if k in nominated])
+        }
+        self._placeable = {i for i, t in self.templates.items() if self.feasible(t).any()}
+        """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
         self._room: dict[int, Bools] = {}
@@ -118,75 +241,55 @@ class Waiting:
         self._kinds: dict[bytes, int] = {}
         self._met: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
 
-    @property
-    def templates(self) -> Collection[PodTemplate]:
-        """The templates of the pods, each once."""
-        return self._templates.values()
-
-    def one(self, template: PodTemplate) -> Pod:
-        """The first of the pods of a template."""
-        return self._waiting[id(template)][0]
-
-    def any_placeable(self) -> bool:
-        """Whether in the simulation's present state there is a node for one of them."""
-        return any(self._simulation.framework(t).feasible(t).any() for t in self._templates.values())
-
-    def concern(self, component: Component) -> bool:
-        """Whether a constraint of the component counts one of them, or binds it."""
-        own = component.local.keys()
-        return any(
-            not own.isdisjoint((*self._groups.counted(t), *self._groups.carried(t)))
-            for t in self._templates.values()
-        )
-
-    def interferes(self, victim: Pod, replacement: PodTemplate) -> Pod | None:
-        """A waiting pod that could spoil the move: take the slot, or the last room, it makes.
-
-        Or, with that, raise the excess of any constraint that counts it: that would be the move's doing.
-        """
-        found = self._interferes(victim, replacement)
-        return None if found is None else self.one(found)
-
     def stirred_by(
         self, moves: Iterable[tuple[PodTemplate, int, PodTemplate]]
     ) -> dict[int, tuple[PodTemplate, int]]:
-        """Templates of those that moves may let in, and how many: while one is made, once it is made, or by
-        what others of them open to them. `moves`: victims, their nodes by number, replacements."""
+        """See `Waiting.stirred_by`."""
         self._renew()
         found: dict[int, tuple[PodTemplate, int]] = {}
-        for victim, node, replacement in moves if self._templates else ():
+        for victim, node, replacement in moves:
             fits = self._fits(node, dict(self._simulation.state.holds(victim)))
             first = [
                 t
-                for i, t in self._templates.items()
-                if (i in fits or self._room_of(t).any())
+                for i, t in self.templates.items()
+                if (i in fits or self.room_of(t).any())
                 and (self._asked_for(i, t, fits, victim) or self._meet(t, replacement)[2])
             ]
-            opened = self._opened(first, self._of_kind, self._room_with(node, fits))
-            found |= {id(t): (t, len(self._waiting[id(t)])) for t in (*first, *(t for t, _ in opened))}
+            opened = self._opened(self._after(first), self._of_kind, self._room_with(node, fits))
+            found |= {id(t): (t, len(self.pods[id(t)])) for t in (*first, *(t for t, _ in opened))}
         return found
 
-    def spoils(self, waiting: PodTemplate, replacement: PodTemplate) -> bool:
-        """Whether the pod anywhere could spoil more for a replacement than the room of its node."""
-        touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
-        return not touched.isdisjoint(self._groups.counted(waiting)) or any(
-            key != HOSTNAME for key in repels(waiting, replacement)
-        )
+    def feasible(
+        self, waiting: PodTemplate, *, spread: bool = True, alike: PodTemplate | None = None
+    ) -> Bools:
+        """bool[N]: nodes that take a pod of the template, or of one `alike`. What its own pods are nominated
+        for is not in its way."""
+        asked = alike or waiting
+        with self._simulation.state.unhindered(*self._nominated.get(id(waiting), ())):
+            return self._simulation.framework(asked).feasible(asked, spread=spread)
 
-    def _interferes(self, victim: Pod, replacement: PodTemplate) -> PodTemplate | None:
+    def interferes(
+        self, victim: Pod, replacement: PodTemplate, within: Sequence[Bools]
+    ) -> PodTemplate | None:
+        """See `Waiting.interferes`. `within`: the nodes that the replacement may count on, while the victim
+        holds its room, and once it is gone."""
         node = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
         freed = dict(simulation.state.holds(victim.template))
         fits = self._fits(node, freed)
-        concerned = [t for i, t in self._templates.items() if self._asked_for(i, t, fits, victim.template)]
+        concerned = [t for i, t in self.templates.items() if self._asked_for(i, t, fits, victim.template)]
         if not concerned:
             return None
         self._renew()
+        if (brought := self._brought(victim, node, replacement, self._room_with(node, fits))) is not None:
+            return brought
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
-        able = [t for t in concerned if id(t) in fits or self._room_of(t).any()]
+        able = [t for t in concerned if id(t) in fits or self.room_of(t).any()]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
-        linked = self._by_kind(t for t, _ in self._opened(able, self._of_kind, self._room_with(node, fits)))
+        linked = self._by_kind(
+            t for t, _ in self._opened(self._after(able), self._of_kind, self._room_with(node, fits))
+        )
         apart = {id(t): self._let_in(t) for kind in linked.values() for t in kind}
         with simulation.without(victim) as leaving:
             for gone in (False, True):
@@ -198,57 +301,94 @@ class Waiting:
                     return self._let_in_now(t) if other else apart[id(t)]
 
                 taken = none = simulation.state.table.none
-                last: list[tuple[PodTemplate, int]] = []
                 found: list[tuple[PodTemplate, Bools]] = []
                 for t in able:
                     nodes = before[id(t)]
                     if self._touched(t, victim.template) or (gone and not nodes[node] and id(t) in fits):
-                        nodes = simulation.framework(t).feasible(t)
+                        nodes = self.feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
                     found.append((t, nodes))
-                    if len(last) <= _TRIED:
-                        last += [(t, int(n)) for n in np.flatnonzero(nodes)]
                 placed = [t for t, nodes in found if nodes.any()]
-                chained = self._opened(placed, linked, let_in)
-                found += chained
-                for t, nodes in found:
+                chained = self._opened(self._after(placed), linked, let_in)
+                for t, nodes in (*found, *chained):
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
                         return t
                     was = before.get(id(t), none)
                     if nodes is not was and self._raises(t, nodes & ~was):
                         return t
                     taken = taken | self._closed(t, nodes, replacement)
-                open_ = simulation.framework(replacement).feasible(replacement)
-                if (open_ & ~taken).any() or self._room_for_all(found, open_, replacement):
+                open_ = simulation.framework(replacement).feasible(replacement) & within[gone]
+                if (open_ & ~taken).any() or self._room_for_all((*found, *chained), open_, replacement):
                     continue
-                # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
-                number = sum(len(self._waiting[id(t)]) for t in concerned)
-                alone = number == 1 and not chained and len(last) <= _TRIED
-                if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
-                    return next((t for t, n in last if open_[n]), last[0][0])
+                number = sum(len(self.pods[id(t)]) for t in concerned)
+                if last := self._last(found, number == 1 and not chained, open_, replacement):
+                    return last
         return None
+
+    def _last(
+        self, found: Iterable[tuple[PodTemplate, Bools]], alone: bool, open_: Bools, replacement: PodTemplate
+    ) -> PodTemplate | None:
+        """Who could take the last node of the replacement, all of which may be taken: fine only if one pod
+        waits, `alone`, and leaves room."""
+        last: list[tuple[PodTemplate, int]] = []
+        for t, nodes in found:
+            if len(last) <= _TRIED:
+                last += [(t, int(n)) for n in np.flatnonzero(nodes)]
+        alone &= len(last) <= _TRIED
+        if not last or (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
+            return None
+        return next((t for t, n in last if open_[n]), last[0][0])
+
+    def _brought(
+        self, victim: Pod, node: int, replacement: PodTemplate, room: Callable[[PodTemplate], Bools]
+    ) -> PodTemplate | None:
+        """One of the pods that find a node only near the replacement, or by its count, once it is there: if
+        with all of them the excess of a constraint could rise that counts it and does not bind it."""
+        number, where = Counter[int](), dict[int, Bools]()
+        brought: dict[int, PodTemplate] = {}
+        for t, nodes in self._opened(self._opened_by(replacement), self._of_kind, room):
+            for i in self._beside(t):
+                number[i] += len(self.pods[id(t)])
+                where[i] = where.get(i, False) | (nodes & ~self._open_before(t))
+                brought[i] = t
+        for i, t in brought.items():
+            group = self._groups.all[i]
+            counts = group.counts(self._simulation.state)
+            leaves = int(group.domain_of[node]) if i in self._groups.counted(victim.template) else -1
+            into = group.domain_of[where[i]]
+            into = into[first_places(into)]
+            more = number[i] + (i in self._groups.counted(replacement))
+            if group.size and (group.excess_after(counts, leaves, into, more) > group.excess(counts)).any():
+                return t
+        return None
+
+    @remembered()
+    def _opened_by(self, replacement: PodTemplate) -> frozenset[int]:
+        """The kinds of waiting pods to which the replacement can open a node."""
+        return frozenset(k for k, (t, *_) in self._of_kind.items() if self._meet(t, replacement)[2])
+
+    def _after(self, placed: Iterable[PodTemplate]) -> frozenset[int]:
+        """The kinds of waiting pods to which these can open a node."""
+        return frozenset().union(*map(self._opens, {self._kind(t) for t in placed}))
 
     def _opened(
         self,
-        placed: Iterable[PodTemplate],
+        first: frozenset[int],
         among: Mapping[int, Sequence[PodTemplate]],
         nodes_of: Callable[[PodTemplate], Bools],
     ) -> list[tuple[PodTemplate, Bools]]:
-        """Those, by kind, that may find a node once the placed, or others of these, have one, and the nodes
-        that they may find."""
+        """Those of the kinds that come first, and those that may find a node once others of these have one,
+        and the nodes that they may find."""
         found: list[tuple[PodTemplate, Bools]] = []
-        left, kinds = set(among), {self._kind(t) for t in placed}
-        while kinds:
-            reached = left & frozenset().union(*(self._opens(k) for k in kinds))
-            left -= reached
-            kinds = set()
-            for kind in sorted(reached):
-                for t in among[kind]:
-                    nodes = nodes_of(t)
-                    if nodes.any():
-                        found.append((t, nodes))
-                        kinds.add(kind)
+        left, reached = set(among), first
+        while here := left & reached:
+            left -= here
+            placed = [
+                (t, nodes) for kind in sorted(here) for t in among[kind] if (nodes := nodes_of(t)).any()
+            ]
+            found += placed
+            reached = self._after(t for t, _ in placed)
         return found
 
     def _let_in(self, waiting: PodTemplate) -> Bools:
@@ -259,8 +399,7 @@ class Waiting:
         return found
 
     def _let_in_now(self, waiting: PodTemplate) -> Bools:
-        alone = self._without_others(waiting)
-        return self._simulation.framework(alone).feasible(alone, spread=False)
+        return self.feasible(waiting, spread=False, alike=self._without_others(waiting))
 
     @remembered()
     def _without_others(self, waiting: PodTemplate) -> PodTemplate:
@@ -273,7 +412,7 @@ class Waiting:
         """bool[N] by template: nodes that have room for the pod, and `node` if it has it for `fits`."""
 
         def room(waiting: PodTemplate) -> Bools:
-            nodes = self._room_of(waiting).copy()
+            nodes = self.room_of(waiting).copy()
             nodes[node] |= id(waiting) in fits
             return nodes
 
@@ -283,7 +422,7 @@ class Waiting:
     def _opens(self, kind: int) -> frozenset[int]:
         """The kinds of waiting pods to which a placement of one of this kind can open a node."""
         placed = self._of_kind[kind][0]
-        alone = sum(len(self._waiting[id(t)]) for t in self._of_kind[kind]) == 1
+        alone = sum(len(self.pods[id(t)]) for t in self._of_kind[kind]) == 1
         return frozenset(
             k
             for k, (t, *_) in self._of_kind.items()
@@ -292,7 +431,7 @@ class Waiting:
 
     @cached_property
     def _of_kind(self) -> dict[int, list[PodTemplate]]:
-        return self._by_kind(self._templates.values())
+        return self._by_kind(self.templates.values())
 
     def _by_kind(self, templates: Iterable[PodTemplate]) -> dict[int, list[PodTemplate]]:
         found: dict[int, list[PodTemplate]] = defaultdict(list)
@@ -312,7 +451,7 @@ class Waiting:
         """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
         found = self._open.get(id(waiting))
         if found is None:
-            found = self._open[id(waiting)] = self._simulation.framework(waiting).feasible(waiting)
+            found = self._open[id(waiting)] = self.feasible(waiting)
         return found
 
     def _touched(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
@@ -364,7 +503,7 @@ class Waiting:
             if self._conflict(t, replacement):
                 nodes = nodes & ~self._closed(t, open_, replacement)
             for resource, amount in state.holds(t):
-                load[resource] = load.get(resource, 0) + open_ * (amount * len(self._waiting[id(t)]))
+                load[resource] = load.get(resource, 0) + open_ * (amount * len(self.pods[id(t)]))
         for resource, amount in state.asks(replacement):
             free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
             nodes = nodes & (free >= amount)
@@ -374,15 +513,18 @@ class Waiting:
         """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""
         if not nodes.any():
             return False
-        # Its own constraints see to themselves.
-        beside = set(self._groups.counted(waiting)).difference(self._groups.carried(waiting))
-        for group in (self._groups.all[i] for i in sorted(beside)):
+        for group in (self._groups.all[i] for i in self._beside(waiting)):
             counts = group.counts(self._simulation.state)
             into = group.domain_of[nodes]
             into = into[first_places(into)]
             if group.size and (group.excess_after(counts, -1, into) > group.excess(counts)).any():
                 return True
         return False
+
+    @remembered()
+    def _beside(self, waiting: PodTemplate) -> list[int]:
+        """The groups that count the pod and do not bind it: its own constraints see to themselves."""
+        return sorted(set(self._groups.counted(waiting)).difference(self._groups.carried(waiting)))
 
     def _asked_for(self, key: int, waiting: PodTemplate, fits: Collection[int], victim: PodTemplate) -> bool:
         return key in self._placeable or key in fits or self._concerned(waiting, victim)
@@ -400,7 +542,7 @@ class Waiting:
             return True
         return (a := victim.affinity) is not None and a.pod_anti_affinity is not None
 
-    def _room_of(self, waiting: PodTemplate) -> Bools:
+    def room_of(self, waiting: PodTemplate) -> Bools:
         """bool[N]: nodes that have room for the pod as the simulation stands before the eviction."""
         found = self._room.get(id(waiting))
         if found is None:
@@ -416,7 +558,7 @@ class Waiting:
         for resource, amounts in asked.items():
             free = state.allocatable(resource)[node] - state.requested[resource][node]
             fits &= amounts <= free + freed.get(resource, 0)
-        ids = list(self._templates)
+        ids = list(self.templates)
         return {ids[i] for i in np.flatnonzero(fits)}
 
     @cached_property
@@ -425,9 +567,9 @@ class Waiting:
         a template's; by resource, what each template asks for, below everything where it does not ask."""
         masks: list[Bools] = []
         places: dict[int, int] = {}
-        mask_of = np.zeros(len(self._templates), np.int64)
+        mask_of = np.zeros(len(self.templates), np.int64)
         asked: dict[str, Ints] = {}
-        for i, t in enumerate(self._templates.values()):
+        for i, t in enumerate(self.templates.values()):
             mask = self._simulation.static(t)
             if id(mask) not in places:
                 places[id(mask)] = len(masks)
@@ -435,7 +577,7 @@ class Waiting:
             mask_of[i] = places[id(mask)]
             for resource, amount in self._simulation.state.asks(t):
                 if resource not in asked:
-                    asked[resource] = np.full(len(self._templates), np.iinfo(np.int64).min)
+                    asked[resource] = np.full(len(self.templates), np.iinfo(np.int64).min)
                 asked[resource][i] = amount
         return masks, mask_of, asked
 

@@ -256,7 +256,7 @@ def _kinds(problem: Problem) -> Ints | None:
     ):
         return None
     every = np.arange(simulation.state.table.size)
-    single = component.start.any(axis=0) | simulation.ending | ~simulation.state.table.having([HOSTNAME])
+    single = component.start.any(axis=0) | simulation.unsure_on | ~simulation.state.table.having([HOSTNAME])
     columns: list[Ints | Bools] = []
     for group, own, base in zip(component.groups, component.own_domain, component.base, strict=True):
         columns.append(np.where(own, -2 - np.append(base, 0)[group.domain_of], group.domain_of))

@@ -508,7 +508,7 @@ class Elsewhere:
             nodes = self._simulation.static(t)
             for r, amount in state.asks(t):
                 free = state.allocatable(r) - state.requested[r]
-                nodes = nodes & (free + self._taken.get(r, 0) >= amount)
+                nodes = nodes & ((free + self._taken.get(r, 0) >= amount) | self._simulation.unsure_on)
             if nodes.any():
                 found.append(Waits(t, number, nodes))
         return found

@@ -20,10 +20,21 @@ def placed(posed: Posed) -> list[object]:
     return [key for key in posed.simulation.state.pods if isinstance(key, tuple) and key[0] == "placed"]
 
 
-def test_a_pod_with_one_node_to_go_to_is_there_already() -> None:
-    posed = Posed(ZONES, web, pod("late").selects(slot="x"))
+def tried(waits: Any, unschedulable: bool) -> list[Json]:
+    """As it is before the scheduler has found no node for it, or after that."""
+    found = objects(waits)
+    for one in found:
+        if not unschedulable:
+            one["status"].pop("conditions")
+    return found
+
+
+@pytest.mark.parametrize("unschedulable", [False, True])
+def test_a_pod_with_one_node_to_go_to_is_there_already(unschedulable: bool) -> None:
+    """One for which the scheduler found no node is on its way, too: it may come late."""
+    posed = Posed(ZONES, web, tried(pod("late").selects(slot="x"), unschedulable))
     assert len(placed(posed)) == 1
-    assert not posed.judge.waiting.templates
+    assert bool(posed.judge.waiting.templates) is unschedulable
 
 
 def test_one_with_several_nodes_waits() -> None:
@@ -155,3 +166,58 @@ def test_pods_that_wait_keep_a_replacement_off_their_whole_domain(key: str, move
     web = workload("web").requests(cpu="100m").spread("zone", 2).away_from(key, app="x").placed({"b-0": 3})
     late = workload("x").requests(cpu="200m").placed({"": 2})
     assert len(plan(snapshot(*machines, web, late)).moves) == moves
+
+
+NARROW = [node("a-0").zone("a"), node("b-0").zone("b"), node("c-0").zone("c").cpu(1)]
+"""c-0 is the only node of its zone, for one of two."""
+
+
+def wide(cpu: str) -> Any:
+    return workload("web").requests(cpu=cpu).spread("zone").placed({"a-0": 3, "b-0": 1})
+
+
+def batch(cpu: str, priority: int = 0, nominated: bool = False) -> Json:
+    (waits,) = objects(pod("batch").priority(priority).requests(cpu=cpu).selects(hostname="c-0"))
+    if nominated:
+        waits["status"]["nominatedNodeName"] = "c-0"
+    return waits
+
+
+@pytest.mark.parametrize("nominated", [False, True])
+def test_a_pod_that_waits_is_not_in_its_own_way(nominated: bool) -> None:
+    """What it is nominated for is free to it: it takes c-0, and no other node is open to a replacement."""
+    assert plan(snapshot(*NARROW, wide("600m"))).moves
+    assert not plan(snapshot(*NARROW, wide("600m"), batch("600m", -10, nominated))).moves
+
+
+@pytest.mark.parametrize("priority", [10, 0, -10])
+def test_room_is_left_to_one_that_waits_for_anothers_end(priority: int) -> None:
+    old = pod("old").on("c-0").requests(cpu="200m")
+    late = batch("900m", priority)
+    assert not plan(snapshot(*NARROW, wide("300m"), old.terminating(), late)).moves
+    assert plan(snapshot(*NARROW, wide("300m"), pod("old").on("c-0").requests(cpu="200m"), late)).moves
+
+
+@pytest.mark.parametrize("unschedulable", [False, True])
+def test_one_that_found_no_node_may_be_placed_later_than_a_replacement(unschedulable: bool) -> None:
+    """It is in backoff: if the replacement takes c-0 first, its eviction was for nothing."""
+    late = tried(pod("late").labels(app="web").selects(hostname="c-0"), unschedulable)
+    spread = workload("web").spread("zone").placed({"a-0": 3, "b-0": 1, "c-0": 1})
+    assert bool(plan(snapshot(*NARROW, spread, late)).moves) is not unschedulable
+
+
+def test_until_it_is_placed_a_replacement_may_go_where_it_will_be() -> None:
+    """`late` leaves no room on c-0 for a replacement, which may be placed there before it."""
+    late = batch("800m")
+    web = workload("web").requests(cpu="300m").spread("zone").placed({"a-0": 3, "b-0": 1, "c-0": 0})
+    machines = [*NARROW, node("c-1").zone("c")]
+    made = plan(snapshot(*machines, web, late))
+    assert {d for m in made.moves for d in m.destinations} == {"c-0", "c-1"}
+
+
+@pytest.mark.parametrize(("number", "moves"), [(3, 1), (6, 0)])
+def test_a_replacement_brings_no_pods_that_raise_the_excess(number: int, moves: int) -> None:
+    """They wait for one of `app` near them, and are counted with it: c would get 1 + 6, against 2 and 2."""
+    web = workload("web").spread("zone").placed({"a-0": 3, "b-0": 2})
+    near = [pod(f"p-{i}").labels(app="web").selects(zone="c").near("zone", app="web") for i in range(number)]
+    assert len(plan(snapshot(*nodes(a=1, b=1, c=1), web, *near)).moves) == moves
