@@ -494,6 +494,13 @@ class Looking:
             return there
         return namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
 
+    def watched(self) -> Reason | None:
+        """Why the watch cannot be believed of a pod that goes without being replaced; waits for it."""
+        left, counted = self.read.left.result(), self.read.counted.result()
+        return self.look.spot_check.why_not(
+            [left] if left else [], _heads(self.read.pod.result(), None), counted
+        )
+
     def spot_check(self) -> Reason | None:
         """Whether the watch has what was read: if it has only now, the room question is asked once more."""
         expected, key, node = self._expected, self.move.pod.key, self.read.node.result()

@@ -407,8 +407,15 @@ REMOVE = (*(c for c in CHECKS if c.name in _SAID), *_CYCLE)
 """What is asked before a released pod goes that has ended by itself."""
 _OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
-_OF_THE_OLD = _PROTECTED | _SAID | {"the watch", "the pod"}
+_OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
 FINISH = (
+    *(c for c in CHECKS if c.name == "the watch"),
+    Check(
+        "the watch, and the old pod",
+        "The watch has the pod, its node and the pods that its constraints count as the API server has them.",
+        lambda a: a.looking.watched(),
+        cost="read",
+    ),
     *(c for c in CHECKS if c.name in _OF_THE_OLD),
     Check(
         "the spread without it",

@@ -39,6 +39,7 @@ from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import Releases
 from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.last_look import cluster_now
 from rebalancer.runtime.live.approval import APPROVE, PLAN, REFUSE, Approvals
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
@@ -51,6 +52,7 @@ from tests.support.build import deployment, nodes, objects, pdb, pod, replica_se
 from tests.support.runs.one_cycle import EXECUTE, Run, Story
 from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
+from tests.support.sandbox.hung import hang
 from tests.support.scheduler.plain import ZONE, Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 from tests.support.waiting import until
@@ -356,6 +358,30 @@ def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tm
         cluster.settle()
         assert Fate.DONE not in [o.status for o in report.outcomes]
         assert (names(cluster) >= before, ready.fewest, marks(cluster)) == (True, 6, [])
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+def test_a_no_on_its_node_that_a_hung_watch_does_not_show_keeps_the_old_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_now, "_PATIENCE", 0.5)
+    no = {"rebalancer.io/evict": "false"}
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
+        cluster.settle()
+
+        def unseen() -> None:
+            hang(cluster.server, "Node")
+            (old,) = released(cluster)
+            cluster.store.modify(
+                "Node", old["spec"]["nodeName"], None, lambda o: o["metadata"].update(annotations=no)
+            )
+
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), unseen):
+            report, _ = cycle(cluster, tmp_path, SLOW)
+        cluster.settle()
+        assert Fate.DONE not in [o.status for o in report.outcomes]
+        assert ready.fewest == 6
+        assert sum(map(is_ready, pods(cluster))) == 7, "both stay until the watch can be believed"
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
