@@ -166,7 +166,8 @@ class Elector:
             "give both the same ledger.name and ledger.namespace; where nobody uses the other any more: "
             f"kubectl -n {self.namespace} annotate lease {self.name} {LEDGER}-"
         )
-        return Reason(ReasonCode.RIVAL, f"{say}; {remedy}", {}, remedy)
+        # Not as where somebody else acts: what is released is given back.
+        return Reason(ReasonCode.SETTINGS_INVALID, f"{say}; {remedy}", {}, remedy)
 
     # -- life
 

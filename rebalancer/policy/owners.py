@@ -270,7 +270,7 @@ class Owners:
         found = []
         for owner in self._in_namespace[namespace]:
             active = self.active(owner)
-            why = self.why_not(owner) if owner.replicas or active else None
+            why = self._unrest(owner, active) if owner.replicas or active else None
             if why is None or why.code not in _IN_FLUX or self._waits_in_order(owner, active):
                 continue
             top = self.top(owner)
@@ -299,6 +299,14 @@ class Owners:
             if w.kind in _REPLICATED:
                 found[w.namespace].append(w)
         return found
+
+    def _unrest(self, owner: Workload, active: list[Pod]) -> Reason | None:
+        """Why no pod of it goes: that it scales, or goes with all its pods, before anything else."""
+        wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
+        if len(active) == wanted:
+            return self.why_not(owner)
+        say = f"{owner.kind} {owner.name} wants {wanted} pods and has {len(active)}"
+        return Reason(ReasonCode.OWNER_SCALING, say, {"replicas": wanted, "pods": len(active)})
 
     def _waits_in_order(self, owner: Workload, active: list[Pod]) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this

@@ -88,13 +88,23 @@ def _left(
 
 
 def hangs_on_detaching(state: ClusterState, template: PodTemplate) -> bool:
-    """Whether some node takes the pod or not as volumes without a pod there are detached, or not yet."""
+    """Whether some node that its volumes reach, and that it may use, takes the pod or not as volumes without
+    a pod there are detached, or not yet."""
     wanted = state.storage.attachments(template) if state.volumes.left else {}
     there = {driver: wanted[driver] for driver in wanted if driver in state.volumes.left_over}
-    rows = np.arange(state.table.size)
+    if not there:
+        return False
+    table = state.table
+    open_ = table.admitted(template) & ~table.untolerated(template.tolerations)
+    for volume in claim_volumes(template):
+        claim = state.storage.claim(template.namespace, volume.claim)
+        bound = state.storage.volume(claim.spec.volume_name) if claim is not None else None
+        if bound is not None and bound.spec.node_affinity and bound.spec.node_affinity.required:
+            open_ = open_ & table.selector_mask(bound.spec.node_affinity.required)
+    rows = np.flatnonzero(open_)
     for driver, limit in _all_limits(state, there).items():
         left = _left(state, driver, there[driver], limit, rows)
-        if ((left >= 0) & (left < state.volumes.left_over[driver])).any():
+        if ((left >= 0) & (left < state.volumes.left_over[driver][rows])).any():
             return True
     return False
 

@@ -226,7 +226,8 @@ class Simulation:
             yield
 
     def _short_of_daemons(self) -> Bools:
-        """bool[N]: nodes on which a pod of a DaemonSet is still to be made, or made again, and needs room.
+        """bool[N]: new nodes on which a pod of a DaemonSet is still to be made. On an old one it counts as
+        placed, so that its room is kept.
 
         An old node lacks one only if the set's controller wants more than there are; it lacks none of a set
         without any pod, which perhaps cannot be made.
@@ -245,12 +246,16 @@ class Simulation:
         for uid, nodes in covered.items():
             w = sets[uid]
             wanted = w.on_nodes if w.observed_generation >= w.metadata.generation else None
-            where = new if wanted is not None and wanted <= len(nodes) else there
+            covers = sum(n in table.index for n in nodes)
+            where = new if wanted is not None and wanted <= covers else there
             if w.template is None or w.metadata.deletion_timestamp is not None or not where.any():
                 continue
             lacks = where & self.static(w.template)
             lacks[[table.index[n] for n in nodes if n in table.index]] = False
-            short |= lacks
+            short |= lacks & new
+            for name in (table.names[n] for n in np.flatnonzero(lacks & ~new)):
+                made = Pod(f"{w.name}-{name}", w.namespace, "", w.template, node_name=name)
+                self.state.put(made, ("to be made", uid, name))
         return short
 
     def rejecting(self, template: PodTemplate) -> Bools:
@@ -260,7 +265,8 @@ class Simulation:
         ``PodOSNotSupported``; the container runtime's; `deleted_after`; KEP-5030."""
         table = self.state.table
         rejecting = self._left_again(template.tolerations)
-        for driver in self.state.storage.attachments(template):
+        inline = (v.driver for v in template.volumes if v.kind == "csi")
+        for driver in dict.fromkeys((*self.state.storage.attachments(template), *inline)):
             rejecting = rejecting | self._without(driver)
         if template.handler:
             rejecting = rejecting | self._not_running(template.handler)

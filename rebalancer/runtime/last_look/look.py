@@ -470,7 +470,10 @@ class Looking:
         if pod is None or owner is None:
             return None  # `pod_refuses` says so
         judges = self.judges
-        return self.look.room.needed(pod, owner.uid, lambda p: all(j.scope(p) is None for j in judges))
+        asked = [c.ask for c in PROTECTIONS if c.name in _OF_ANY_POD]
+        return self.look.room.needed(
+            pod, owner.uid, lambda p: not any(ask(j, p) for j in judges for ask in asked)
+        )
 
     def budgets(self) -> Reason | None:
         """A budget that allows nothing now lets a released pod go once its replacement is there."""
@@ -603,6 +606,10 @@ class Looking:
             return unknown
 
 
+_OF_ANY_POD = frozenset(
+    {"what the pod is", "a reviewed plan", "scope and annotations", "the pod's node", "policy"}
+)
+"""Protections that any pod has by itself."""
 PROTECTED = tuple(
     replace(
         c,

@@ -115,10 +115,12 @@ class Room:
         return self._planned.owner_of(namespace, reference)
 
     def counted(self, move: Move) -> dict[str, frozenset[str]]:
-        """The selectors of the constraints that the move mends, as written in a request, with the names of
-        the pods that each selects."""
-        mends = (self._plan.constraints[i].constraint for i in move.fixes)
-        asked = {c.selector for c in mends if c.selector is not None and not c.selector.empty}
+        """The selectors of the constraints that the move mends or that count its pod, as written in a
+        request, with the names of the pods that each selects."""
+        groups = self._cluster.groups(move.pod.namespace)
+        every = [self._plan.constraints[i].constraint for i in move.fixes]
+        every += [groups.all[i].constraint for i in groups.counted(move.pod.template)]
+        asked = {c.selector for c in every if c.selector is not None and not c.selector.empty}
         return {str(s): self._cluster.named(move.pod.namespace, s) for s in sorted(asked)}
 
     def namespace(self, name: str) -> ObjectMeta | None:

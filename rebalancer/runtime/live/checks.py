@@ -27,7 +27,7 @@ from rebalancer.planner.plan import Move, Plan, PlanOptions, domains_left, domai
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
-from rebalancer.policy.options import Method, PolicyOptions
+from rebalancer.policy.options import ApprovalRules, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
 from rebalancer.policy.waits import HistoryRules, end_of, together
@@ -302,10 +302,14 @@ def _share(a: AskedOfMove) -> Reason | None:
     return None
 
 
+def _ask(a: AskedOfMove) -> list[ApprovalRules]:
+    """By what an approval of this move is asked for: then no other pod goes instead, either."""
+    rules = (o.planning.policy.approval for o in a.cycle.in_force())
+    return [r for r in rules if r.ask(a.move.pod.namespace)]
+
+
 def _approved(a: AskedOfMove) -> Reason | None:
-    rules = [o.planning.policy.approval for o in a.cycle.in_force()]
-    rules = [r for r in rules if r.ask(a.move.pod.namespace)]
-    if not rules:
+    if not (rules := _ask(a)):
         return None
     if a.cycle.approvals is None:
         return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
@@ -420,7 +424,7 @@ FINISH = (
     Check(
         "the spread without it",
         "No hard constraint gets worse that would be better if another pod of its ReplicaSet went.",
-        lambda a: a.looking.needed(),
+        lambda a: a.looking.needed() if not _ask(a) else None,
         cost="read",
     ),
     *_CYCLE,

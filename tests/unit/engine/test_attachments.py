@@ -19,9 +19,9 @@ FULL = "1 node(s) exceed max volume count"
 DETACHED = "until they are detached"
 
 
-def left(limit: int, *more: Any, version: str = "v1.36.2") -> Asked:
+def left(limit: int, *more: Any, version: str = "v1.36.2", new: Any = NEW) -> Asked:
     """Node a-0 takes so many volumes, and has one whose pod is gone."""
-    things = nodes(a=1), csi_node("a-0", limit), volume("old", "gone"), attachment("old", "a-0"), NEW
+    things = nodes(a=1), csi_node("a-0", limit), volume("old", "gone"), attachment("old", "a-0"), new
     return Asked(*things, *more, version=version)
 
 
@@ -118,3 +118,8 @@ def test_no_pod_is_evicted_for_a_place_that_a_volume_without_a_pod_has() -> None
     things = nodes(a=1, b=1), set_, csi_node("a-0", 5), csi_node("b-0", 1), volume("old", "gone")
     assert [m.certain for m in plan(snapshot(*things)).moves] == [True]
     assert not plan(snapshot(*things, attachment("old", "b-0"))).moves
+
+
+def test_what_is_detached_where_the_volume_cannot_be_attached_makes_nothing_uncertain() -> None:
+    there = node("b-0").zone("b"), csi_node("b-0", 1), volume("pv", "data", zone="b"), NEW[1:]
+    assert left(1, *there, new=()).doubts == ""
