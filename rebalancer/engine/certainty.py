@@ -59,6 +59,7 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
         *_version(state, template),
         *_pod(template),
         *_admitted(state, template),
+        *_smaller(state, template),
         *_hidden(state, profile, template),
     )
 
@@ -192,8 +193,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.unsettled:
         yield (
-            "the pod has a node selector, tolerations, labels that something selects by or larger requests, "
-            "which neither its template asks for nor its namespace's annotations or its RuntimeClass now"
+            "the pod has a node selector, tolerations or labels that something selects by, which neither its "
+            "template asks for nor its namespace's annotations or its RuntimeClass now"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
     containers = (*template.containers, *template.init_containers)
@@ -225,6 +226,17 @@ def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
             f"namespace {template.namespace} enforces Pod Security level {level}, and admission adds "
             "containers to the pod that are not judged"
         )
+
+
+def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    """A pod that comes back as its owner's template states may go to nodes that are too full for it now."""
+    open_ = state.table.admitted(template) if template.may_lack else state.table.none
+    for r, less in template.may_lack.items():
+        if r not in state.requested:
+            continue
+        lacks = template.requests.get(r, 0) - (state.allocatable(r) - state.requested[r])
+        if (open_ & (lacks > 0) & (lacks <= less)).any():
+            yield f"the pod takes more {r} than its owner's template states, for which more nodes have room"
 
 
 def _containers(template: PodTemplate) -> int:

@@ -169,7 +169,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector, tolerations, labels or requests that nothing gives it now.
+    made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
+    `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `runs`: what its containers run, as entries of the
     API's fields; None where that was not read. `held`: what it takes of its node, where its status says
@@ -211,6 +212,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     handler: str = ""
     autosized: bool = False
     unsettled: bool = False
+    may_lack: dict[str, int] = {}
     runs: frozenset[bytes] | None = None
     held: HeldRequests | None = None
     by_spec: PodTemplate | None = None

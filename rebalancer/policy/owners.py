@@ -303,7 +303,7 @@ class Owners:
     def _unrest(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """Why no pod of it goes: that it scales, or goes with all its pods, before anything else."""
         wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
-        if len(active) == wanted:
+        if len(active) == wanted or failing(owner):
             return self.why_not(owner)
         say = f"{owner.kind} {owner.name} wants {wanted} pods and has {len(active)}"
         return Reason(ReasonCode.OWNER_SCALING, say, {"replicas": wanted, "pods": len(active)})

@@ -158,6 +158,8 @@ class Replacements:
             built = _run_by(runs, built, owner.template or built)
         if owner.template is not None and self._unsettled(built, owner.template, runs):
             built = replace(built, unsettled=True)
+        if owner.template is not None and (less := _less(built, owner.template)):
+            built = replace(built, may_lack=less)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
@@ -177,11 +179,8 @@ class Replacements:
 
         Where neither says anything, a webhook may add it, or the namespace did until somebody took its
         annotation away: then it is so if the pod could go elsewhere without, or not where it can go now. A
-        label that something selects by may have been put on the pod at any time; it may have been resized,
-        and then more nodes are open to a new pod.
+        label that something selects by may have been put on the pod at any time.
         """
-        if _resized(built, asked):
-            return True
         labels = built.labels.keys() - asked.labels.keys() - _OF_SETS
         if labels and not labels.isdisjoint(self._selected_by(built.namespace)):
             return True
@@ -238,12 +237,17 @@ class Replacements:
         return {taint for n in self._nodes for taint in n.spec.taints}
 
 
-def _resized(built: PodTemplate, asked: PodTemplate) -> bool:
-    """Whether the pod takes more than its owner's template states."""
+def _less(built: PodTemplate, asked: PodTemplate) -> Requests:
+    """By how much the pod takes more than its owner's template states, at most: it was resized, or somebody
+    gave it more when it was made."""
     stated = {c.name: c.requests for c in (*asked.containers, *asked.init_containers)}
     pairs = [(built.pod_level, asked.pod_level)]
     pairs += [(c.requests, stated.get(c.name, {})) for c in (*built.containers, *built.init_containers)]
-    return any(mine.get(r, 0) > n for mine, theirs in pairs for r, n in theirs.items())
+    less: dict[str, int] = defaultdict(int)
+    for mine, theirs in pairs:
+        for r, n in theirs.items():
+            less[r] += max(0, mine.get(r, 0) - n)
+    return {r: n for r, n in less.items() if n}
 
 
 def _run_by(runs: RuntimeClass, built: PodTemplate, asked: PodTemplate) -> PodTemplate:

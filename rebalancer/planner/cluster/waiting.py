@@ -45,6 +45,7 @@ def settle(simulation: Simulation, pods: Iterable[Pod], first: int) -> list[Pod]
     """
     unsettled: list[Pod] = []
     templates: set[int] = set()
+    earlier = simulation.state.table.none
     for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
         t = pod.template
         if not simulation.static(t).any():
@@ -53,18 +54,22 @@ def settle(simulation: Simulation, pods: Iterable[Pod], first: int) -> list[Pod]
             if bare is not pod and simulation.static(bare.template).any():
                 unsettled.append(bare)
             continue
-        if id(t) not in templates and _settled(simulation, pod, first):
-            continue
+        if id(t) not in templates:
+            if _settled(simulation, pod, first, earlier):
+                continue
+            with simulation.state.unhindered(key_of(pod)):
+                earlier = earlier | simulation.framework(t).feasible(t)
         templates.add(id(t))
         unsettled.append(pod)
     return unsettled
 
 
-def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
+def _settled(simulation: Simulation, pod: Pod, first: int, earlier: Bools) -> bool:
     """Places a pod that has one node to go to, or may go to the one that it is nominated for.
 
-    Unless a replacement may come first: one of higher priority, or any, where the pod's scheduler may not
-    even run. A pod for which the scheduler found no node before may be in backoff: it is placed early.
+    Unless one that comes before may take that (`earlier`, bool[N]), or a replacement: one of higher priority,
+    or any, where the pod's scheduler may not even run. A pod for which the scheduler found no node before may
+    be in backoff: it is placed early.
     """
     state, t, key = simulation.state, pod.template, key_of(pod)
     if t.priority < first or simulation.uncertainties(t):
@@ -74,7 +79,7 @@ def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
         nodes = np.flatnonzero(simulation.framework(t).feasible(t))
     if nominated is not None and nominated.row in nodes:
         nodes = nodes[nodes == nominated.row]
-    if len(nodes) != 1:
+    if len(nodes) != 1 or earlier[nodes[0]]:
         return False
     if nominated is not None:
         state.unnominate(key)

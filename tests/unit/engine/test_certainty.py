@@ -76,6 +76,21 @@ def test_an_image_that_is_never_pulled_may_be_missing_on_a_node(
     assert bool(Asked(nodes(a=1), new).doubts) is (policy == "Never")
 
 
+@pytest.mark.parametrize(("taken", "certain"), [("1", True), ("1750m", False), ("1850m", True)])
+def test_a_pod_that_may_come_back_smaller_is_certain_where_that_opens_no_node(
+    taken: str, certain: bool
+) -> None:
+    """Its template states 200m, and it takes 300m now."""
+    web = deployment("web").requests(cpu="200m").spread("zone", 1).placed({"a-0": 4})
+    busy = pod("busy").on("c-0").requests(cpu=taken)
+    things = objects(nodes(a=1, b=1), node("c-0").zone("c").cpu("2"), web, busy)
+    for one in things:
+        if one["kind"] == "Pod" and one["metadata"]["name"] != "busy":
+            one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "300m"
+    made = plan(decoded(things))
+    assert bool(made.moves) is certain
+
+
 def test_features_that_a_node_must_declare_are_named() -> None:
     new = pod("new")
     new._spec.update(hostNetwork=True, hostUsers=False)
