@@ -331,7 +331,7 @@ class WatchAge:
 # nothing and ends them in time, which looks as if nothing happened; and so does a replica that lags behind
 # the others. So the node on which the replacement is expected, the pods there and the victim are read by
 # themselves, which is consistent; and so is the victim's node, which may say no, and the pods that the move's
-# constraints count, up to 500. The watch may be believed if it has brought the newest of them as it is. This
+# constraints count, up to 100. The watch may be believed if it has brought the newest of them as it is. This
 # costs four small requests, however large the cluster.
 
 """Seconds that the watch may need to bring it, as in `watch_age`: mostly some milliseconds."""
@@ -340,6 +340,10 @@ _INDEXED = (1, 31)
 API server reads every pod from etcd for it."""
 _FEW = 5000
 """Pods of a cluster in which it may do so once per eviction."""
+
+
+_COUNTED = 100
+"""Pods under one selector that are read for an eviction; a look shall not cost more, the larger the owner."""
 
 
 class Counted(Struct, frozen=True):
@@ -372,11 +376,13 @@ class SpotCheck:
         return self._reads.newest("Pod", f"spec.nodeName={node}") if self._pods_too else None
 
     def counted(self, namespace: str, watched: Mapping[str, Collection[str]]) -> Counted:
-        """The pods that label selectors select, where it does not cost too much to ask. `watched`: the names
-        of those that the watch has, by selector. Raises KubeError."""
+        """The pods that label selectors select, where it does not cost too much to ask: `_COUNTED` of each at
+        most. `watched`: the names of those that the watch has, by selector. Raises KubeError."""
         pods: list[HeadMeta] = []
         gone: set[str] = set()
         for labels, names in watched.items() if self._pods_too else ():
+            if len(names) > _COUNTED:
+                continue
             found = self._reads.heads("Pod", namespace, labels=labels)
             pods += found
             if len(found) < PAGE:

@@ -20,6 +20,7 @@ from rebalancer.engine.config import Witness, parse_config
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import (
+    ATTACHMENTS,
     EMPTY_SELECTORS,
     GATED_NOMINATIONS,
     MISSING_DRIVERS,
@@ -295,7 +296,11 @@ def _turn_off_pod_level(live: LiveState) -> None:
     live._decoded = without  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("change", CASES, ids=[c.source for c in CASES])
+SHOWN = [c for c in CASES if c is not ATTACHMENTS]
+"""The scheduler of these tests reads no VolumeAttachments."""
+
+
+@pytest.mark.parametrize("change", SHOWN, ids=[c.source for c in SHOWN])
 def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(change: Change) -> None:
     """The server says one version, its scheduler is of another: its decisions alone tell."""
     version, things, kinds = CASES[change]()
