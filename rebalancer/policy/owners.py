@@ -244,15 +244,8 @@ class Owners:
         if parent is not None and (reason := self.rollout(parent)) is not None:
             return reason
         active = self.active(owner)
-        if len(active) != owner.replicas:
-            gone = self._stranded[owner.key]
-            beside = f", beside {gone} on nodes that are gone" if gone else ""
-            return Reason(
-                ReasonCode.OWNER_SCALING,
-                f"{name} wants {owner.replicas} pods and has {len(active)}{beside}: scaling, or unable to "
-                "make them",
-                {"replicas": owner.replicas, "pods": len(active)},
-            )
+        if (reason := self._scaling(owner, owner.replicas, active)) is not None:
+            return reason
         if owner.replicas < self._options.min_replicas:
             return Reason(
                 ReasonCode.MIN_REPLICAS,
@@ -303,10 +296,20 @@ class Owners:
     def _unrest(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """Why no pod of it goes: that it scales, or goes with all its pods, before anything else."""
         wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
-        if len(active) == wanted or failing(owner):
-            return self.why_not(owner)
-        say = f"{owner.kind} {owner.name} wants {wanted} pods and has {len(active)}"
-        return Reason(ReasonCode.OWNER_SCALING, say, {"replicas": wanted, "pods": len(active)})
+        scaling = self._scaling(owner, wanted, active) if not failing(owner) else None
+        return scaling or self.why_not(owner)
+
+    def _scaling(self, owner: Workload, wanted: int, active: list[Pod]) -> Reason | None:
+        if len(active) == wanted:
+            return None
+        gone = self._stranded[owner.key]
+        beside = f", beside {gone} on nodes that are gone" if gone else ""
+        return Reason(
+            ReasonCode.OWNER_SCALING,
+            f"{owner.kind} {owner.name} wants {wanted} pods and has {len(active)}{beside}: scaling, or "
+            "unable to make them",
+            {"replicas": wanted, "pods": len(active)},
+        )
 
     def _waits_in_order(self, owner: Workload, active: list[Pod]) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this

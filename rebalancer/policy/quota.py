@@ -5,10 +5,9 @@ Of quotas, while its victim still terminates.
 Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating pod
 is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
 StatefulSet makes its replacement when the victim is gone and its charge is given back; an owner that lacks
-pods may take that first. What the replacement
-requests decides (`replacement`), which may be more than what the victim requests. The API server judges by
-the quota's *status*: a limit whose usage is not known yet admits nothing. What was lowered in the spec, or is
-new there, counts too, as the status follows within a second.
+pods may take that first. What the replacement requests decides (`replacement`), which may be more than what
+the victim requests. The API server judges by the quota's *status*: a limit whose usage is not known yet
+admits nothing. What was lowered in the spec, or is new there, counts too: the status follows within a second.
 """
 
 from __future__ import annotations

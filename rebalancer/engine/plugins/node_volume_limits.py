@@ -52,8 +52,7 @@ class NodeVolumeLimits(Plugin):
 
     def _missing(self, driver: str) -> Bools:
         """bool[N]: nodes that do not have the driver."""
-        there = self.state.storage.csi_nodes
-        has = (n in there and any(d.name == driver for d in there[n].spec.drivers) for n in self.table.names)
+        has = (bool(self.state.storage.has_driver(n, driver)) for n in self.table.names)
         return ~np.fromiter(has, dtype=np.bool_, count=self.table.size)
 
 

@@ -292,12 +292,9 @@ class Simulation:
     @remembered()
     def _without(self, driver: str) -> Bools:
         """bool[N]: nodes that say which drivers they have, and do not have this one."""
-        there = self.state.storage.csi_nodes
-        lacks = (
-            n in there and all(d.name != driver for d in there[n].spec.drivers)
-            for n in self.state.table.names
-        )
-        return np.fromiter(lacks, np.bool_, self.state.table.size)
+        table, storage = self.state.table, self.state.storage
+        lacks = (storage.has_driver(n, driver) is False for n in table.names)
+        return np.fromiter(lacks, np.bool_, table.size)
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""
