@@ -154,17 +154,18 @@ class Elector:
         return dict(self._lease.annotations) if self._lease is not None else {}
 
     def other_ledger(self) -> Reason | None:
-        """Why who leads by this lease evicts nothing: evictions have been counted in another ledger."""
+        """Why who leads by this lease evicts nothing: evictions have been counted in another ledger, or it
+        has none."""
         there, own = self.annotations.get(LEDGER, ""), self._ledger
-        if own is None or there in ("", f"{own.namespace}/{own.name}"):
+        if there in ("", f"{own.namespace}/{own.name}" if own is not None else ""):
             return None
         say = (
             f"by lease {self.namespace}/{self.name} evictions are counted in ConfigMap {there}, and here in "
-            f"{own}: every cap would count once more"
+            f"{own or 'memory'}: every cap would count once more"
         )
         remedy = (
-            "give both the same ledger.name and ledger.namespace; where nobody uses the other any more: "
-            f"kubectl -n {self.namespace} annotate lease {self.name} {LEDGER}-"
+            "give both ledger.mode: configMap and the same ledger.name and ledger.namespace; where nobody "
+            f"uses the other any more: kubectl -n {self.namespace} annotate lease {self.name} {LEDGER}-"
         )
         # Not as where somebody else acts: what is released is given back.
         return Reason(ReasonCode.SETTINGS_INVALID, f"{say}; {remedy}", {}, remedy)

@@ -243,10 +243,10 @@ def test_a_run_where_nothing_is_installed_makes_its_brake_before_its_lease(tmp_p
         assert made.index("configmaps") < made.index("leases")
 
 
-def two_an_hour(folder: Path, ledger: str) -> tuple[str, ...]:
+def two_an_hour(folder: Path, ledger: str, mode: str = "configMap") -> tuple[str, ...]:
     """A run with a ledger of this name."""
     config = folder / f"{ledger}.yaml"
-    config.write_text(f"ledger: {{name: {ledger}}}\nevictions: {{maxTotalPerHour: 2}}\n")
+    config.write_text(f"ledger: {{name: {ledger}, mode: {mode}}}\nevictions: {{maxTotalPerHour: 2}}\n")
     return "once", "--execute", "--config", str(config)
 
 
@@ -276,6 +276,23 @@ def test_by_one_lease_caps_are_counted_in_one_ledger(server: ApiServer, tmp_path
         )
         call(server, tmp_path, *two_an_hour(tmp_path, "other"))
         assert (evictions(server), named(server)) == (4, "default/other")
+
+
+def test_a_run_without_a_ledger_does_not_go_on_where_one_was_kept(server: ApiServer, tmp_path: Path) -> None:
+    in_memory = two_an_hour(tmp_path, "none", "memory")
+    with moving(server):
+        call(server, tmp_path, *two_an_hour(tmp_path, "one"))
+        other = call(server, tmp_path, *in_memory)
+        said = " ".join(f"{other.stdout} {other.stderr}".split())
+        assert evictions(server) == 2, said
+        assert "evictions are counted in ConfigMap default/one, and here in memory" in said
+        assert "ledger.mode: configMap" in said
+        assert named(server) == "default/one"
+        server.store.modify(
+            "Lease", "rebalancer", "default", lambda o: o["metadata"]["annotations"].pop(LEDGER)
+        )
+        call(server, tmp_path, *in_memory)
+        assert (evictions(server), named(server)) == (4, None)
 
 
 def test_a_daemon_beside_a_lease_of_another_ledger_says_so_and_evicts_nothing(
