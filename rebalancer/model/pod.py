@@ -110,12 +110,29 @@ class Container(Struct, frozen=True, eq=False):
     local: bool = False
 
 
+DISKS_IN_PODS = frozenset(
+    [
+        "awsElasticBlockStore",
+        "azureDisk",
+        "cinder",
+        "fc",
+        "flexVolume",
+        "gcePersistentDisk",
+        "iscsi",
+        "portworxVolume",
+        "rbd",
+        "vsphereVolume",
+    ]
+)
+"""Kinds of volumes that are a disk which is named in the pod itself."""
+
+
 class Volume(Struct, frozen=True):
     """A volume of a pod, as far as it matters to scheduling. `kind` is the name of its field in the API.
 
     `claim` is the name of the PersistentVolumeClaim. For `ephemeral` it is that of the claim made for it,
     <pod>-<volume>, or "" in the template of a pod that does not exist yet. `device` identifies a legacy
-    in-tree disk: the kind, and what names the disk. `read_only` is its mode.
+    in-tree disk: the kind, and what names the disk, if the scheduler asks. `read_only` is its mode.
     `owner` is the uid of the pod that the claim of an `ephemeral` volume must belong to, "" where it is not
     known. `image` is the reference of an `image` volume, `local` whether it is never pulled.
     """

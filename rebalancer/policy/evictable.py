@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import set_up_by
-from rebalancer.model.pod import DELETION_COST, Pod
+from rebalancer.model.pod import DELETION_COST, DISKS_IN_PODS, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
 from rebalancer.model.storage import PersistentVolume
@@ -91,7 +91,16 @@ class SingleAttachVolumes:
         """Why the pod has to stay on the node of the others that mount its claim; None if it need not.
 
         A claim that is not in the snapshot is not judged here: the scheduler's own rules reject such a pod.
+        It asks nothing of a disk that stands in the pod itself, which is of one zone, or of some nodes.
         """
+        if (disk := next((v for v in pod.template.volumes if v.kind in DISKS_IN_PODS), None)) is not None:
+            return Reason(
+                ReasonCode.PINNED_BY_VOLUME,
+                f"its volume {disk.name} ({disk.kind}) is a disk that is named in the pod, and nothing says "
+                "which nodes reach it",
+                {},
+                "mount it by a claim, whose volume says so",
+            )
         for claim in _claims(pod):
             volume = self._volume(claim)
             if volume is not None and volume.metadata.deletion_timestamp is not None:

@@ -101,6 +101,11 @@ class VolumeJson(Struct, frozen=True, rename="camel"):
     azure_disk: dict[str, object] | None = msgspec.field(name="azureDisk", default=None)
     iscsi: dict[str, object] | None = None
     rbd: dict[str, object] | None = None
+    cinder: dict[str, object] | None = None
+    fc: dict[str, object] | None = None
+    flex_volume: dict[str, object] | None = None
+    portworx_volume: dict[str, object] | None = None
+    vsphere_volume: dict[str, object] | None = None
 
 
 class PodSpecJson(Struct, frozen=True, rename="camel"):
@@ -339,6 +344,11 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
         ("azureDisk", wire.azure_disk, ("diskName",)),
         ("iscsi", wire.iscsi, ("iqn",)),
         ("rbd", wire.rbd, ("pool", "image")),
+        ("cinder", wire.cinder, ()),
+        ("fc", wire.fc, ()),
+        ("flexVolume", wire.flex_volume, ()),
+        ("portworxVolume", wire.portworx_volume, ()),
+        ("vsphereVolume", wire.vsphere_volume, ()),
     ):
         if source is not None:
             device: tuple[str, ...] = (kind, *(str(source.get(f, "")) for f in fields))

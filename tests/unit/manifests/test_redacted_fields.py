@@ -83,6 +83,7 @@ def pod_spec() -> Json:
         {"name": "f", "iscsi": {"iqn": "x", "readOnly": True}},
         {"name": "h", "image": {"reference": "i:1", "pullPolicy": "Never"}},
         {"name": "g", "rbd": {"pool": "x", "image": "y", "monitors": ["z"], "readOnly": True}},
+        *({"name": k, k: {}} for k in ("cinder", "fc", "flexVolume", "portworxVolume", "vsphereVolume")),
     ]
     assert {next(k for k in v if k != "name") for v in volumes} == {
         f.encode_name for f in msgspec.structs.fields(VolumeJson) if f.name != "name"

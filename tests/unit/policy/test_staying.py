@@ -64,6 +64,13 @@ def alone() -> Any:
     return replica_set("web").placed({"a-0": 1})
 
 
+def written_in(kind: str) -> list[Json]:
+    """A pod with a volume of this kind in its own spec, and an owner that makes such pods."""
+    volumes = {"spec": {"volumes": [{"name": "data", kind: {"volumeID": "d", "readOnly": True}}]}}
+    return patched("ReplicaSet", {"spec": {"template": volumes}}, patched("Pod", volumes, alone()))
+
+
+DISKS = "awsElasticBlockStore azureDisk cinder fc flexVolume gcePersistentDisk iscsi portworxVolume rbd"
 PINNED = ReasonCode.PINNED_BY_VOLUME
 SHARED: list[tuple[str, Any, ReasonCode | None]] = [
     ("pods of one owner share a claim of one node", [mounting(web()), stored()], PINNED),
@@ -89,6 +96,8 @@ SHARED: list[tuple[str, Any, ReasonCode | None]] = [
     ("a driver that attaches", [mounting(web()), stored(), driver(attaches=True)], PINNED),
     ("a volume that is marked for deletion", [mounting(alone()), doomed()], PINNED),
     ("a driver that attaches nothing", [mounting(web()), stored(), driver(attaches=False)], None),
+    *((f"{k}, written into the pod", written_in(k), PINNED) for k in (*DISKS.split(), "vsphereVolume")),
+    *((f"{k}, which all nodes reach", written_in(k), None) for k in ("nfs", "cephfs", "azureFile")),
 ]
 
 
