@@ -6,7 +6,8 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import cached_property
@@ -138,7 +139,7 @@ class Made(Protocol):
         """The number of the replacement's node."""
 
 
-_SYSTEM = "kubernetes.io/os"
+_SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
 
 
 def _expelling(node: Node) -> tuple[Taint, ...]:
@@ -260,9 +261,10 @@ class Simulation:
 
     def rejecting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
-        operating system than it says it is for, that list runtime handlers or drivers without one that it
-        needs, or with taints that it does not tolerate for ever. Rules: pkg/kubelet/lifecycle,
-        ``PodOSNotSupported``; the container runtime's; `deleted_after`; KEP-5030."""
+        operating system than it says it is for, of an architecture that its images may not be for, that list
+        runtime handlers or drivers without one that it needs, or with taints that it does not tolerate for
+        ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; the container runtime's; `deleted_after`;
+        KEP-5030."""
         table = self.state.table
         rejecting = self._left_again(template.tolerations)
         inline = (v.driver for v in template.volumes if v.kind == "csi")
@@ -270,11 +272,35 @@ class Simulation:
             rejecting = rejecting | self._without(driver)
         if template.handler:
             rejecting = rejecting | self._not_running(template.handler)
+        if len(table.domains(_ARCHITECTURE).names) > 1:
+            images = {c.image for c in (*template.containers, *template.init_containers)}
+            rejecting = rejecting | self._foreign(images)
         if not template.os:
             return rejecting
         systems = table.domains(_SYSTEM)
         same = systems.names.index(template.os) if template.os in systems.names else -1
         return np.array(rejecting | (systems.present & (systems.ids != same)))
+
+    @remembered(by=frozenset)
+    def _foreign(self, images: Collection[str]) -> Bools:
+        """bool[N]: nodes of an architecture on which one of the images was not seen to run."""
+        architectures, seen = self.state.table.domains(_ARCHITECTURE), self._run_on
+        every = range(len(architectures.names))
+        fits = [all(a in seen.get(image, ()) for image in images) for a in every]
+        return ~architectures.spread(np.array(fits, dtype=np.bool_), absent=True)
+
+    @cached_property
+    def _run_on(self) -> Mapping[str, Collection[int]]:
+        """The architectures, by number, on which a Ready pod runs each image; those on which a pod has it, if
+        none is Ready."""
+        ids, index = self.state.table.domains(_ARCHITECTURE).ids, self.state.table.index
+        ready, every = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+        for group in self.snapshot.live:
+            there = {(int(ids[index[p.node_name]]), p.ready) for p in group.pods if p.node_name in index}
+            for c in (*group.template.containers, *group.template.init_containers):
+                ready[c.image].update(a for a, is_ready in there if is_ready)
+                every[c.image].update(a for a, _ in there)
+        return {image: ready[image] or where for image, where in every.items()}
 
     @remembered(by=str)
     def _not_running(self, handler: str) -> Bools:

@@ -186,6 +186,44 @@ def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
         assert "operating system" in found.blocked[0].reason.message
 
 
+ARCH = "kubernetes.io/arch"
+ELSE = {"spec": {"containers": [{"name": "c", "image": "registry.example/app:2"}]}}
+OTHER = pod("other").on("b-0")
+ARCHITECTURES: dict[str, tuple[str, list[Any], bool, int]] = {
+    "no pod runs the image on the other one": ("arm64", [], False, 0),
+    "one does, but is not Ready": ("arm64", [pod("other").on("b-0").unready()], False, 0),
+    "one runs another image": ("arm64", patched("Pod", ELSE, OTHER), False, 0),
+    "one does, whoever owns it": ("arm64", [OTHER], False, 2),
+    "there is only one": ("amd64", [], False, 2),
+    "the node does not say": ("", [], False, 2),
+    "the pods go to one only": ("arm64", [node("b-1").zone("b").label(ARCH, "amd64")], True, 2),
+    "they could go to both": ("arm64", [node("b-1").zone("b").label(ARCH, "amd64")], False, 0),
+}
+
+
+@pytest.mark.parametrize("certainty", ["certain", "likely"])
+@pytest.mark.parametrize(("away", "others", "selects", "moves"), ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_no_move_could_land_where_the_image_was_not_seen_to_run(
+    away: str, others: list[Any], selects: bool, moves: int, certainty: Any
+) -> None:
+    b = node("b-0").zone("b")
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    if selects:
+        web.selects(**{ARCH: "amd64"})
+    things = node("a-0").zone("a").label(ARCH, "amd64"), b.label(ARCH, away) if away else b, web, others
+    found = plan(snapshot(*things), PlanOptions(certainty=certainty))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert "architecture" in found.blocked[0].reason.message
+
+
+def test_where_no_pod_is_ready_each_counts_as_one_that_runs() -> None:
+    nodes_ = node("a-0").zone("a").label(ARCH, "amd64"), node("b-0").zone("b").label(ARCH, "amd64")
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4}).unready(0, 1, 2, 3)
+    assert plan(snapshot(nodes_, node("c-0").label(ARCH, "arm64").cordoned(), web)).moves
+
+
 HANDLERS: dict[str, tuple[list[str] | None, str | None, int]] = {
     "the node lacks it": (["", "runc"], "kata", 0),
     "the node has it": (["", "runc", "kata"], "kata", 2),
