@@ -565,7 +565,9 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:
             continue
-        for age in (options.min_pod_age, ARRIVAL if not pod.ready else 0.0):
+        # One of a StatefulSet may be the last that came of a rollout that waits for another.
+        settles = not pod.ready or (pod.owner is not None and pod.owner.kind == "StatefulSet")
+        for age in (options.min_pod_age, ARRIVAL if settles else 0.0):
             if now - pod.created < age:
                 first = min(first, pod.created + age)
     for name, namespace in snapshot.namespaces.items():

@@ -266,6 +266,8 @@ class Owners:
             why = self._unrest(owner, active) if owner.replicas or active else None
             if why is None or why.code not in _IN_FLUX or self._waits_in_order(owner, active):
                 continue
+            if why.code is ReasonCode.ROLLOUT_IN_PROGRESS and self._halted(owner):
+                continue
             top = self.top(owner)
             reason = Reason(
                 why.code,
@@ -317,6 +319,21 @@ class Owners:
         if owner.kind != "StatefulSet" or owner.parallel or len(active) >= owner.replicas:
             return False
         return any(not p.ready and not (p.node_name and self._new(p)) for p in active)
+
+    def _halted(self, owner: Workload) -> bool:
+        """Whether its rollout goes no further by itself: it is paused, or waits for a pod that is broken.
+        That is the newest one, if this is not Ready; or any, where pods come in order."""
+        top, ref = self.top(owner), owner.owner
+        if any(w.observed_generation < w.metadata.generation for w in (owner, top)):
+            return False
+        family = [owner]
+        if ref is not None and owner.kind != "StatefulSet":
+            family = self._siblings[owner.namespace, ref.uid or ref.name]
+        pods = sorted((p for w in family for p in self.active(w)), key=lambda p: p.created or 0.0)
+        if top.paused or not pods or self._new(pods[-1]):
+            return top.paused
+        ordered = owner.kind == "StatefulSet" and not owner.parallel
+        return not all(p.ready for p in (pods if ordered else pods[-1:]))
 
     def _refused(self, owner: Workload) -> Reason | None:
         """Why the API server would not make a pod of the owner's template, or the scheduler not place it."""

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner import plan
+from rebalancer.planner import PlanOptions, plan
+from rebalancer.policy.options import PolicyOptions
 from tests.support.build import OwnerBuilder, ago, nodes, objects, replica_set, snapshot, workload
+from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
 
@@ -34,6 +36,23 @@ def ordered(age: float, node: str = "c-0") -> list[Json]:
 
 
 UNSEEN = {"metadata": {"generation": 2}}
+REVISIONS = {"StatefulSet": {"updateRevision": "other-2"}, "Deployment": {"updatedReplicas": 1}}
+
+
+def rolling(
+    built: OwnerBuilder, ages: tuple[float, float], ready: tuple[bool, bool], seen: bool = True
+) -> list[Json]:
+    """One between two revisions, whose two pods are so old, and Ready or not."""
+    built.placed({"b-0": 1}).placed({"c-0": 1}).unready(*(i for i, r in enumerate(ready) if not r))
+    made = patched(built.kind, {"status": REVISIONS[built.kind], **({} if seen else UNSEEN)}, built)
+    for pod, age in zip((o for o in made if o["kind"] == "Pod"), ages, strict=True):
+        pod["metadata"]["creationTimestamp"] = ago(age)
+    return made
+
+
+NEWEST_OLD, NEWEST_NEW = (7200.0, 3600.0), (7200.0, 20.0)
+FIRST, SECOND = (False, True), (True, False)
+"""Which of two pods is broken."""
 STATES: dict[str, tuple[list[Any], ReasonCode | None]] = {
     "at rest": ([other(b_0=1, c_0=1)], None),
     "short of pods that are not there yet": ([other().replicas(6)], SCALING),
@@ -62,6 +81,31 @@ STATES: dict[str, tuple[list[Any], ReasonCode | None]] = {
     "one in order, whose next pod starts": (ordered(20.0), SCALING),
     "one in order, whose next pod never gets Ready": (ordered(3600.0), None),
     "one in order, whose next pod finds no node": (ordered(20.0, ""), None),
+    "a rollout in order, whose newest pod starts": (
+        rolling(other("StatefulSet"), NEWEST_NEW, SECOND),
+        ROLLOUT,
+    ),
+    "one whose newest pod never gets Ready": (rolling(other("StatefulSet"), NEWEST_OLD, SECOND), None),
+    "one that waits for a pod that broke before": (rolling(other("StatefulSet"), NEWEST_OLD, FIRST), None),
+    "one that was changed again": (
+        rolling(other("StatefulSet"), NEWEST_OLD, SECOND, seen=False),
+        ROLLOUT,
+    ),
+    "a rollout in parallel, whose newest pod never gets Ready": (
+        rolling(other("StatefulSet").parallel(), NEWEST_OLD, SECOND),
+        None,
+    ),
+    "one in which an older pod broke": (
+        rolling(other("StatefulSet").parallel(), NEWEST_OLD, FIRST),
+        ROLLOUT,
+    ),
+    "a Deployment whose newest pod starts": (rolling(other("Deployment"), NEWEST_NEW, SECOND), ROLLOUT),
+    "one whose newest pod is not Ready for long": (rolling(other("Deployment"), NEWEST_OLD, SECOND), None),
+    "one whose newest pod is Ready": (rolling(other("Deployment"), NEWEST_OLD, FIRST), ROLLOUT),
+    "one that lacks a pod beside": (
+        rolling(other("Deployment").replicas(3), NEWEST_OLD, SECOND),
+        SCALING,
+    ),
     "its controller cannot make them": (
         patched(
             "ReplicaSet",
@@ -93,6 +137,18 @@ def test_while_another_owner_that_is_counted_is(things: list[Any], code: ReasonC
         assert "its spread counts pods of another owner, too: " in b.reason.message
         assert b.reason.remedy.startswith("it is left alone until ")
         assert b.reason.remedy.endswith(" other has its pods")
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_paused_rollout_is_not_waited_for(protected: bool) -> None:
+    both_ready = rolling(other("Deployment"), NEWEST_OLD, (True, True))
+    paused = patched("Deployment", {"spec": {"paused": True}}, *both_ready)
+    old = replica_set("old").labels(app="x").placed({"b-0": 1})
+    child = {"metadata": {"ownerReferences": [reference("apps/v1", "Deployment", "default", "other")]}}
+    every = [*paused, *patched("ReplicaSet", child, old, name="old")]
+    options = PlanOptions(policy=PolicyOptions(protect_paused=protected))
+    made = plan(snapshot(*nodes(a=1, b=1, c=1), shared("web", "ReplicaSet", WEB), *every), options)
+    assert not any("another owner" in b.reason.message for b in made.blocked)
 
 
 def test_a_constraint_that_counts_none_of_its_pods_is_mended_meanwhile() -> None:

@@ -20,7 +20,7 @@ from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.runtime.live.assembly import LastPlan
-from tests.support.build import NOW, node, pod, snapshot
+from tests.support.build import NOW, node, pod, snapshot, workload
 
 OPTIONS = PlanOptions()
 AGES = PlanOptions(policy=PolicyOptions(min_pod_age=300.0))
@@ -134,6 +134,12 @@ def test_a_plan_ends_when_a_pod_comes_of_age() -> None:
 
 def test_a_replacement_that_is_not_ready_is_waited_for_only_so_long() -> None:
     made = young(100, ready=False)
+    assert next_change(made, PolicyOptions(min_pod_age=0.0)) == NOW - 100 + ARRIVAL
+
+
+def test_so_is_the_last_pod_of_a_rollout_that_may_wait_for_another() -> None:
+    made = snapshot(workload("db", "StatefulSet").placed({"a-0": 1}))
+    made = replace(made, pods=tuple(replace(p, created=NOW - 100) for p in made.pods))
     assert next_change(made, PolicyOptions(min_pod_age=0.0)) == NOW - 100 + ARRIVAL
 
 
