@@ -6,8 +6,7 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import cached_property
@@ -24,20 +23,12 @@ from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import (
-    Node,
-    Taint,
-    Toleration,
-    deleted_after,
-    is_failing,
-    is_leaving,
-    is_starting,
-    set_up_by,
-)
+from rebalancer.model.node import Node, is_failing, is_leaving, is_starting, set_up_by
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
@@ -139,17 +130,6 @@ class Made(Protocol):
         """The number of the replacement's node."""
 
 
-_SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
-
-
-def _expelling(node: Node) -> tuple[Taint, ...]:
-    return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
-
-
-def _handlers(node: Node) -> frozenset[str]:
-    return frozenset(h.name for h in node.status.runtime_handlers)
-
-
 def _is_there(node: Node) -> bool:
     """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
     return bool(node.metadata.uid)
@@ -190,6 +170,7 @@ class Simulation:
         """bool[N]: nodes that Karpenter is about to replace."""
         self.barred: Bools = self.leaving | self.starting | self.failing | self.expiring
         """bool[N]: nodes on which no replacement may land."""
+        self.rejecting = Kubelets(self.state).rejecting
         may_go = candidates(snapshot)
         self._candidates: Bools = np.array([n in may_go for n in table.names], dtype=np.bool_)
         self.shared = Shared()
@@ -258,69 +239,6 @@ class Simulation:
                 made = Pod(f"{w.name}-{name}", w.namespace, "", w.template, node_name=name)
                 self.state.put(made, ("to be made", uid, name))
         return short
-
-    def rejecting(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
-        operating system than it says it is for, of an architecture that its images may not be for, that list
-        runtime handlers or drivers without one that it needs, or with taints that it does not tolerate for
-        ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; the container runtime's; `deleted_after`;
-        KEP-5030."""
-        table = self.state.table
-        rejecting = self._left_again(template.tolerations)
-        inline = (v.driver for v in template.volumes if v.kind == "csi")
-        for driver in dict.fromkeys((*self.state.storage.attachments(template), *inline)):
-            rejecting = rejecting | self._without(driver)
-        if template.handler:
-            rejecting = rejecting | self._not_running(template.handler)
-        if len(table.domains(_ARCHITECTURE).names) > 1:
-            images = {c.image for c in (*template.containers, *template.init_containers)}
-            rejecting = rejecting | self._foreign(images)
-        if not template.os:
-            return rejecting
-        systems = table.domains(_SYSTEM)
-        same = systems.names.index(template.os) if template.os in systems.names else -1
-        return np.array(rejecting | (systems.present & (systems.ids != same)))
-
-    @remembered(by=frozenset)
-    def _foreign(self, images: Collection[str]) -> Bools:
-        """bool[N]: nodes of an architecture on which one of the images was not seen to run."""
-        architectures, seen = self.state.table.domains(_ARCHITECTURE), self._run_on
-        every = range(len(architectures.names))
-        fits = [all(a in seen.get(image, ()) for image in images) for a in every]
-        return ~architectures.spread(np.array(fits, dtype=np.bool_), absent=True)
-
-    @cached_property
-    def _run_on(self) -> Mapping[str, Collection[int]]:
-        """The architectures, by number, on which a Ready pod runs each image; those on which a pod has it, if
-        none is Ready."""
-        ids, index = self.state.table.domains(_ARCHITECTURE).ids, self.state.table.index
-        ready, every = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
-        for group in self.snapshot.live:
-            there = {(int(ids[index[p.node_name]]), p.ready) for p in group.pods if p.node_name in index}
-            for c in (*group.template.containers, *group.template.init_containers):
-                ready[c.image].update(a for a, is_ready in there if is_ready)
-                every[c.image].update(a for a, _ in there)
-        return {image: ready[image] or where for image, where in every.items()}
-
-    @remembered(by=str)
-    def _not_running(self, handler: str) -> Bools:
-        """bool[N]: nodes that list runtime handlers, and not this one."""
-        listed = self.state.table.answers(_handlers)
-        return np.array([bool(names) and handler not in names for names in listed], np.bool_)
-
-    @remembered()
-    def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:
-        """bool[N]: nodes that a pod with these tolerations has to leave, at once or after some time."""
-        table = self.state.table
-        taints = table.answers(_expelling)
-        return np.array([bool(t) and deleted_after(tolerations, t) is not None for t in taints], np.bool_)
-
-    @remembered()
-    def _without(self, driver: str) -> Bools:
-        """bool[N]: nodes that say which drivers they have, and do not have this one."""
-        table, storage = self.state.table, self.state.storage
-        lacks = (storage.has_driver(n, driver) is False for n in table.names)
-        return np.fromiter(lacks, np.bool_, table.size)
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""

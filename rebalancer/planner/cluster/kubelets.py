@@ -1,0 +1,92 @@
+"""Which nodes would not start or keep a pod that the scheduler places there: it does not ask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from rebalancer.bulk_work import remembered
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.node import Node, Taint, Toleration, deleted_after
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools
+
+_SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
+
+
+def _expelling(node: Node) -> tuple[Taint, ...]:
+    return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
+
+
+def _handlers(node: Node) -> frozenset[str]:
+    return frozenset(h.name for h in node.status.runtime_handlers)
+
+
+class Kubelets:
+    """What the nodes of a cluster say of themselves, and what its pods show of them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._snapshot, self._table, self._storage = state.snapshot, state.table, state.storage
+
+    def rejecting(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
+        operating system than it says it is for, of an architecture that its images may not be for, that list
+        runtime handlers or drivers without one that it needs, or with taints that it does not tolerate for
+        ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; the container runtime's; `deleted_after`;
+        KEP-5030."""
+        rejecting = self._left_again(template.tolerations)
+        inline = (v.driver for v in template.volumes if v.kind == "csi")
+        for driver in dict.fromkeys((*self._storage.attachments(template), *inline)):
+            rejecting = rejecting | self._without(driver)
+        if template.handler:
+            rejecting = rejecting | self._not_running(template.handler)
+        if len(self._table.domains(_ARCHITECTURE).names) > 1:
+            images = {c.image for c in (*template.containers, *template.init_containers)}
+            rejecting = rejecting | self._foreign(images)
+        if not template.os:
+            return rejecting
+        systems = self._table.domains(_SYSTEM)
+        same = systems.names.index(template.os) if template.os in systems.names else -1
+        return np.array(rejecting | (systems.present & (systems.ids != same)))
+
+    @remembered(by=frozenset)
+    def _foreign(self, images: Collection[str]) -> Bools:
+        """bool[N]: nodes of an architecture on which one of the images was not seen to run."""
+        architectures, seen = self._table.domains(_ARCHITECTURE), self._run_on
+        every = range(len(architectures.names))
+        fits = [all(a in seen.get(image, ()) for image in images) for a in every]
+        return ~architectures.spread(np.array(fits, dtype=np.bool_), absent=True)
+
+    @cached_property
+    def _run_on(self) -> Mapping[str, Collection[int]]:
+        """The architectures, by number, on which a Ready pod runs each image; those on which a pod has it, if
+        none is Ready."""
+        ids, index = self._table.domains(_ARCHITECTURE).ids, self._table.index
+        ready, every = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+        for group in self._snapshot.live:
+            there = {(int(ids[index[p.node_name]]), p.ready) for p in group.pods if p.node_name in index}
+            for c in (*group.template.containers, *group.template.init_containers):
+                ready[c.image].update(a for a, is_ready in there if is_ready)
+                every[c.image].update(a for a, _ in there)
+        return {image: ready[image] or where for image, where in every.items()}
+
+    @remembered(by=str)
+    def _not_running(self, handler: str) -> Bools:
+        """bool[N]: nodes that list runtime handlers, and not this one."""
+        listed = self._table.answers(_handlers)
+        return np.array([bool(names) and handler not in names for names in listed], np.bool_)
+
+    @remembered()
+    def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:
+        """bool[N]: nodes that a pod with these tolerations has to leave, at once or after some time."""
+        taints = self._table.answers(_expelling)
+        return np.array([bool(t) and deleted_after(tolerations, t) is not None for t in taints], np.bool_)
+
+    @remembered()
+    def _without(self, driver: str) -> Bools:
+        """bool[N]: nodes that say which drivers they have, and do not have this one."""
+        lacks = (self._storage.has_driver(n, driver) is False for n in self._table.names)
+        return np.fromiter(lacks, np.bool_, self._table.size)
