@@ -7,7 +7,7 @@ Pods and PriorityClasses are plain dicts, as JSON gives them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 # Defaults that the API server writes into a pod's spec.
@@ -314,9 +314,15 @@ def _selinux(pod: Json, version: int) -> str:
     return _bad(pod, forbidden)
 
 
-def _sysctls(pod: Json, version: int) -> str:
-    named = [s.get("name", "") for s in _context(_spec(pod)).get("sysctls") or ()]
+def unsafe_sysctls(named: Iterable[str], version: int) -> str:
+    """Those that were not safe in a release, 1.`version`: there a kubelet refuses them unless it is told not
+    to (pkg/kubelet/sysctl)."""
     return ", ".join(n for n in named if _SAFE_SYSCTLS.get(n, LATEST + 1) > version)
+
+
+def _sysctls(pod: Json, version: int) -> str:
+    named = (s.get("name", "") for s in _context(_spec(pod)).get("sysctls") or ())
+    return unsafe_sysctls(named, version)
 
 
 def _host_process(pod: Json, _: int) -> str:

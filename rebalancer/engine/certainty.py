@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.admission import enforced
+from rebalancer.admission import enforced, unsafe_sysctls
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
@@ -44,6 +44,8 @@ ATTACHED = "VolumeAttachment"
 """Of this one only where the number of volumes is limited."""
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
+_SKEW = 3
+"""Minor releases that a kubelet may be older than the API server."""
 _SIZING, _DEVICES = "VerticalPodAutoscaler", "DeviceClass"
 _UNSEEN = (
     "pods of other namespaces are not seen, nor the room and ports that they take and whom they keep away, "
@@ -58,6 +60,7 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
         *_scheduler(state, profile, template),
         *_version(state, template),
         *_pod(template),
+        *_on_nodes(state, template),
         *_admitted(state, template),
         *_smaller(state, template),
         *_hidden(state, profile, template),
@@ -210,6 +213,14 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "the pod has tolerations with Lt or Gt, which depend on a feature gate"
     if any(v.kind == "ephemeral" and not v.claim for v in template.volumes):
         yield "the pod's ephemeral volumes are made only after it"
+
+
+def _on_nodes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    """What has to be set up on a node, which no node says of itself."""
+    if unsafe := unsafe_sysctls(template.sysctls, state.version.minor[1] - _SKEW):
+        yield f"the pod sets {unsafe}, and not all kubelets may allow that"
+    if template.local_profiles:
+        yield "the pod has a profile of its node (Localhost), and not all nodes may have it"
 
 
 def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:

@@ -303,6 +303,7 @@ _SECURITY = fields(
     **dict.fromkeys(
         ("privileged", "allowPrivilegeEscalation", "runAsNonRoot", "runAsUser", "procMount"), same
     ),
+    supplementalGroupsPolicy=same,
     capabilities=fields(add=each(same), drop=each(same)),
     seLinuxOptions=fields(type=same, user=name, role=name),
     seccompProfile=_PROFILE,
@@ -478,7 +479,8 @@ KINDS: dict[str, Rule] = {
             capacity=_QUANTITIES,
             conditions=_CONDITION_LIST,
             images=present_images,
-            runtimeHandlers=each(fields(name=name)),
+            runtimeHandlers=each(fields(name=name, features=fields(userNamespaces=same))),
+            features=fields(supplementalGroupsPolicy=same),
         ),
     ),
     "Pod": fields(

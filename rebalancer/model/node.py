@@ -133,10 +133,23 @@ class NodeSpec(Struct, frozen=True, rename="camel", eq=False):
     taints: tuple[Taint, ...] = ()
 
 
+class HandlerFeatures(Struct, frozen=True, rename="camel"):
+    """What a runtime handler can do; what it does not name, it cannot."""
+
+    user_namespaces: bool | None = None
+
+
 class RuntimeHandler(Struct, frozen=True):
     """What its container runtime can run containers with; "" is the name of the default."""
 
     name: str = ""
+    features: HandlerFeatures | None = None
+
+
+class NodeFeatures(Struct, frozen=True, rename="camel"):
+    """What its container runtime can do whatever the handler."""
+
+    supplemental_groups_policy: bool | None = None
 
 
 class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
@@ -146,6 +159,7 @@ class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     runtime_handlers: tuple[RuntimeHandler, ...] = ()
+    features: NodeFeatures | None = None
 
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

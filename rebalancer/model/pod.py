@@ -189,7 +189,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
     made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
     `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
-    only replacements have it. `runs`: what its containers run, as entries of the
+    only replacements have it. `own_users`: a user namespace of its own; `strict_groups`: no groups but those
+    that it names; `sysctls`: those that it sets; `local_profiles`: a seccomp or AppArmor profile that has to
+    be on its node. `runs`: what its containers run, as entries of the
     API's fields; None where that was not read. `held`: what it takes of its node, where its status says
     something else than its spec; and then `by_spec`: the template without that, which its replacement has.
 
@@ -227,6 +229,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     host_network: bool = False
     os: str = ""
     handler: str = ""
+    own_users: bool = False
+    strict_groups: bool = False
+    sysctls: tuple[str, ...] = ()
+    local_profiles: bool = False
     autosized: bool = False
     unsettled: bool = False
     may_lack: dict[str, int] = {}

@@ -275,8 +275,8 @@ _MESSAGES = {
     ReasonCode.NODE_EXPIRING: "its replacement could land on a node that Karpenter is about to replace: it "
     "has drifted, or expires within an hour",
     ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods or "
-    "none for its operating system, RuntimeClass or volumes, is of an architecture on which no Ready pod "
-    "runs its images, or that it would have to leave again because of a taint",
+    "none for its operating system, RuntimeClass, users, groups or volumes, is of an architecture on which "
+    "no Ready pod runs its images, or that it would have to leave again because of a taint",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
     ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
     ReasonCode.NOT_CARRIED: "is counted by the constraint but does not carry it: its replacement could land "

@@ -36,6 +36,7 @@ from rebalancer.model.quantity import resource_list
 
 _NONE = Raw(b"null")
 _NEVER = "Never"
+_OF_NODES = (b'"Localhost"', b'"sysctls"', b'"Strict"')
 
 
 class Quantities(Struct, frozen=True, rename="camel"):
@@ -63,6 +64,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
     restart_policy: str = ""
     restart_policy_rules: Raw = _NONE
     volume_mounts: tuple[_MountJson, ...] = ()
+    security_context: Raw = _NONE
 
     def key(self) -> bytes:
         """Bytes that are equal for equal containers."""
@@ -108,6 +110,21 @@ class VolumeJson(Struct, frozen=True, rename="camel"):
     vsphere_volume: dict[str, object] | None = None
 
 
+class _ProfileJson(Struct, frozen=True):
+    type: str = ""
+
+
+class _NamedJson(Struct, frozen=True):
+    name: str = ""
+
+
+class _ContextJson(Struct, frozen=True, rename="camel"):
+    seccomp_profile: _ProfileJson | None = None
+    app_armor_profile: _ProfileJson | None = None
+    sysctls: tuple[_NamedJson, ...] | None = None
+    supplemental_groups_policy: str | None = None
+
+
 class PodSpecJson(Struct, frozen=True, rename="camel"):
     node_name: str = ""
     containers: tuple[ContainerJson, ...] = ()
@@ -132,7 +149,15 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     host_network: bool = False
     host_users: bool | None = None
     os: Raw = _NONE
+    security_context: Raw = _NONE
     termination_grace_period_seconds: int = 30
+
+    def asked_of_node(self) -> bytes:
+        """The security contexts, of the pod and of its containers, where one may ask something of the node;
+        b"" where none does."""
+        every = (c.security_context for c in (*self.containers, *self.init_containers))
+        contexts = b"\1".join((self.security_context, *every))
+        return contexts if any(word in contexts for word in _OF_NODES) else b""
 
 
 class _PodMeta(Struct, frozen=True, rename="camel"):
@@ -201,7 +226,6 @@ class PodJson(Struct, frozen=True, rename="camel"):
 
 
 class _SecuredContainerJson(ContainerJson, frozen=True, rename="camel"):
-    security_context: Raw = _NONE
     liveness_probe: Raw = _NONE
     readiness_probe: Raw = _NONE
     startup_probe: Raw = _NONE
@@ -252,7 +276,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     runtime_class_name: str = ""
     host_pid: bool = msgspec.field(name="hostPID", default=False)
     host_ipc: bool = msgspec.field(name="hostIPC", default=False)
-    security_context: Raw = _NONE
 
 
 class _TemplateMeta(Struct, frozen=True, rename="camel"):
@@ -500,6 +523,7 @@ class TemplateDecoder:
                 spec.workload_ref,
                 spec.eviction_responders,
                 spec.os,
+                spec.asked_of_node(),
                 repr(controller).encode(),
                 *sorted(runs or ()),
             )
@@ -527,6 +551,11 @@ class TemplateDecoder:
         overhead = resource_list(
             part(spec.overhead, dict[str, str | int | float], "spec.overhead"), "spec.overhead"
         )
+        contexts = [
+            part(raw, _ContextJson, "spec.securityContext") or _ContextJson()
+            for raw in spec.asked_of_node().split(b"\1")
+        ]
+        profiles = (p for c in contexts for p in (c.seccomp_profile, c.app_armor_profile) if p)
         whole = part(spec.resources, Quantities, "spec.resources") or Quantities()
         pod_level = resource_list(whole.requests, "spec.resources.requests")
         requests = pod_requests(containers, inits, overhead, pod_level)
@@ -582,6 +611,10 @@ class TemplateDecoder:
             ),
             node_features=_features(spec),
             host_network=spec.host_network,
+            own_users=spec.host_users is False,
+            strict_groups=contexts[0].supplemental_groups_policy == "Strict",
+            sysctls=tuple(s.name for s in contexts[0].sysctls or ()),
+            local_profiles=any(p.type == "Localhost" for p in profiles),
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
             controller=controller,
             runs=runs,

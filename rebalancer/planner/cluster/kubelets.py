@@ -25,6 +25,16 @@ def _handlers(node: Node) -> frozenset[str]:
     return frozenset(h.name for h in node.status.runtime_handlers)
 
 
+def _with_users(node: Node) -> frozenset[str]:
+    listed = node.status.runtime_handlers
+    return frozenset(h.name for h in listed if h.features is not None and h.features.user_namespaces)
+
+
+def _strict(node: Node) -> bool:
+    features = node.status.features
+    return features is not None and bool(features.supplemental_groups_policy)
+
+
 class Kubelets:
     """What the nodes of a cluster say of themselves, and what its pods show of them."""
 
@@ -34,15 +44,20 @@ class Kubelets:
     def rejecting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
         operating system than it says it is for, of an architecture that its images may not be for, that list
-        runtime handlers or drivers without one that it needs, or with taints that it does not tolerate for
-        ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``; the container runtime's; `deleted_after`;
-        KEP-5030."""
+        runtime handlers or drivers without one that it needs, whose runtime cannot do what it asks for, or
+        with taints that it does not tolerate for ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``,
+        ``SupplementalGroupsPolicyNotSupported``; pkg/kubelet/userns; the container runtime's;
+        `deleted_after`; KEP-5030."""
         rejecting = self._left_again(template.tolerations)
         inline = (v.driver for v in template.volumes if v.kind == "csi")
         for driver in dict.fromkeys((*self._storage.attachments(template), *inline)):
             rejecting = rejecting | self._without(driver)
         if template.handler:
             rejecting = rejecting | self._not_running(template.handler)
+        if template.own_users:
+            rejecting = rejecting | self._without_users(template.handler)
+        if template.strict_groups:
+            rejecting = rejecting | ~np.array(self._table.answers(_strict), np.bool_)
         if len(self._table.domains(_ARCHITECTURE).names) > 1:
             images = {c.image for c in (*template.containers, *template.init_containers)}
             rejecting = rejecting | self._foreign(images)
@@ -78,6 +93,12 @@ class Kubelets:
         """bool[N]: nodes that list runtime handlers, and not this one."""
         listed = self._table.answers(_handlers)
         return np.array([bool(names) and handler not in names for names in listed], np.bool_)
+
+    @remembered(by=str)
+    def _without_users(self, handler: str) -> Bools:
+        """bool[N]: nodes that do not say that this runtime handler has user namespaces: nor do their kubelets
+        know."""
+        return np.array([handler not in able for able in self._table.answers(_with_users)], np.bool_)
 
     @remembered()
     def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:

@@ -76,6 +76,42 @@ def test_an_image_that_is_never_pulled_may_be_missing_on_a_node(
     assert bool(Asked(nodes(a=1), new).doubts) is (policy == "Never")
 
 
+LOCAL = {"type": "Localhost", "localhostProfile": "p"}
+
+
+@pytest.mark.parametrize(
+    ("context", "certain"),
+    [
+        ({"seccompProfile": LOCAL}, False),
+        ({"appArmorProfile": LOCAL}, False),
+        ({"seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "Unconfined"}}, True),
+    ],
+)
+@pytest.mark.parametrize("of", ["pod", "containers", "initContainers"])
+def test_a_profile_of_the_node_may_be_missing_on_another(of: str, context: Any, certain: bool) -> None:
+    new = pod("new")
+    one = {"securityContext": context}
+    new._spec.update(one if of == "pod" else {of: [{"name": "c", "image": "app", **one}]})
+    assert bool(Asked(nodes(a=1), new).doubts) is not certain
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "version", "certain"),
+    [
+        ("kernel.shm_rmid_forced", "v1.29.0", True),
+        ("kernel.msgmax", "v1.36.0", False),
+        ("net.ipv4.tcp_rmem", "v1.32.0", False),
+        ("net.ipv4.tcp_rmem", "v1.35.0", True),
+    ],
+)
+def test_a_sysctl_that_not_every_kubelet_allows_is_a_doubt(sysctl: str, version: str, certain: bool) -> None:
+    """A kubelet may be three releases older than the API server."""
+    new = pod("new")
+    new._spec["securityContext"] = {"sysctls": [{"name": sysctl, "value": "1"}]}
+    doubts = Asked(nodes(a=1), new, version=version).doubts
+    assert (sysctl in doubts) is not certain
+
+
 @pytest.mark.parametrize(("taken", "certain"), [("1", True), ("1750m", False), ("1850m", True)])
 def test_a_pod_that_may_come_back_smaller_is_certain_where_that_opens_no_node(
     taken: str, certain: bool

@@ -72,6 +72,7 @@ def pod_spec() -> Json:
         "imagePullPolicy": "Never",
         "restartPolicyRules": rules,
         "volumeMounts": [{"bindMountOptions": ["noexec"]}],
+        "securityContext": {"seccompProfile": {"type": "Localhost"}},
     }
     volumes: list[Json] = [{"name": d, d: {key: "x", "readOnly": True}} for d, key in DISKS.items()]
     volumes += [
@@ -107,6 +108,7 @@ def pod_spec() -> Json:
         "evictionResponders": [{"name": "x"}],
         "hostNetwork": True,
         "hostUsers": False,
+        "securityContext": {"supplementalGroupsPolicy": "Strict", "sysctls": [{"name": "kernel.msgmax"}]},
         "terminationGracePeriodSeconds": 7,
     }
 

@@ -224,6 +224,39 @@ def test_where_no_pod_is_ready_each_counts_as_one_that_runs() -> None:
     assert plan(snapshot(nodes_, node("c-0").label(ARCH, "arm64").cordoned(), web)).moves
 
 
+USERS, GROUPS = {"hostUsers": False}, {"securityContext": {"supplementalGroupsPolicy": "Strict"}}
+ABLE = {"name": "", "features": {"userNamespaces": True}}
+FEATURES: dict[str, tuple[Json, Json, int]] = {
+    "a runtime without user namespaces": (USERS, {"runtimeHandlers": [{**ABLE, "features": {}}]}, 0),
+    "only another handler has them": (USERS, {"runtimeHandlers": [{"name": ""}, {**ABLE, "name": "vm"}]}, 0),
+    "a runtime that does not say": (USERS, {}, 0),
+    "a runtime with them": (USERS, {"runtimeHandlers": [ABLE]}, 2),
+    "a pod with the users of its node": ({"hostUsers": True}, {"runtimeHandlers": [{"name": ""}]}, 2),
+    "a runtime that merges groups": (GROUPS, {"features": {"supplementalGroupsPolicy": False}}, 0),
+    "a node that names no features": (GROUPS, {}, 0),
+    "a runtime that can do without": (GROUPS, {"features": {"supplementalGroupsPolicy": True}}, 2),
+    "a pod with merged groups": (
+        {"securityContext": {"supplementalGroupsPolicy": "Merge"}},
+        {"features": {"supplementalGroupsPolicy": False}},
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "status", "moves"), FEATURES.values(), ids=FEATURES)
+def test_no_move_could_land_where_the_runtime_cannot_do_what_the_pod_asks_for(
+    asked: Json, status: Json, moves: int
+) -> None:
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for kind in ("Deployment", "ReplicaSet"):
+        made = patched(kind, {"spec": {"template": {"spec": asked}}}, made)
+    made = patched("Node", {"status": status}, patched("Pod", {"spec": asked}, made), name="b-0")
+    found = plan(decoded(made))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_NOT_READY}
+
+
 HANDLERS: dict[str, tuple[list[str] | None, str | None, int]] = {
     "the node lacks it": (["", "runc"], "kata", 0),
     "the node has it": (["", "runc", "kata"], "kata", 2),
