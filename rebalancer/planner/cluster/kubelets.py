@@ -69,11 +69,12 @@ class Kubelets:
 
     @remembered(by=frozenset)
     def _foreign(self, images: Collection[str]) -> Bools:
-        """bool[N]: nodes of an architecture on which one of the images was not seen to run."""
+        """bool[N]: nodes of an architecture on which one of the images was not seen to run, or of an unknown
+        one, as those are that a NodePool may add."""
         architectures, seen = self._table.domains(_ARCHITECTURE), self._run_on
         every = range(len(architectures.names))
         fits = [all(a in seen.get(image, ()) for image in images) for a in every]
-        return ~architectures.spread(np.array(fits, dtype=np.bool_), absent=True)
+        return ~architectures.spread(np.array(fits, dtype=np.bool_))
 
     @cached_property
     def _run_on(self) -> Mapping[str, Collection[int]]:

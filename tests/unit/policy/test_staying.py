@@ -196,6 +196,7 @@ ARCHITECTURES: dict[str, tuple[str, list[Any], bool, int]] = {
     "one does, whoever owns it": ("arm64", [OTHER], False, 2),
     "there is only one": ("amd64", [], False, 2),
     "the node does not say": ("", [], False, 2),
+    "nor where there are two": ("", [node("c-0").label(ARCH, "arm64").cordoned()], False, 0),
     "the pods go to one only": ("arm64", [node("b-1").zone("b").label(ARCH, "amd64")], True, 2),
     "they could go to both": ("arm64", [node("b-1").zone("b").label(ARCH, "amd64")], False, 0),
 }

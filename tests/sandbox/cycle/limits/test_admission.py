@@ -241,6 +241,22 @@ def test_a_node_whose_runtime_lacks_the_handler_of_the_class(
         assert reasons(run) == {ReasonCode.NODE_NOT_READY}
 
 
+@WHEN
+@pytest.mark.parametrize(("architecture", "evicted"), [("arm64", 0), ("amd64", 2)])
+def test_a_node_of_an_architecture_on_which_the_image_was_not_seen_to_run(
+    architecture: str, evicted: int, when: str
+) -> None:
+    key = "kubernetes.io/arch"
+    here = node("a-0").zone("a").label(key, "amd64")
+    change = lambda o: o["metadata"]["labels"].update({key: architecture})  # noqa: E731
+    run = cycle(
+        objects(here, node("b-0").zone("b"), WEB), lambda s: s.store.modify("Node", "b-0", None, change), when
+    )
+    assert run.evictions() == evicted
+    if not evicted:
+        assert reasons(run) == {ReasonCode.NODE_NOT_READY}
+
+
 def limits(**item: Any) -> Json:
     meta = {"name": "defaults", "namespace": "default"}
     spec = {"limits": [{"type": "Container", **item}]}
