@@ -101,7 +101,8 @@ def of_controller(controller: OwnerReference, what: str) -> Reason | None:
 _SIZE = "leaderworkerset.sigs.k8s.io/size"
 """Annotation of a LeaderWorkerSet's pods: how many each group has."""
 _NUMBER = re.compile("[0-9]{1,9}")
-_REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Kinds that make their pods again."""
 _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
@@ -175,11 +176,7 @@ class Owners:
         found, made = [], Counter[str]()
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
             owner = self.of(pod)
-            if (
-                owner is None
-                or owner.kind not in _REPLICATED
-                or owner.metadata.deletion_timestamp is not None
-            ):
+            if owner is None or owner.kind not in REPLICATED or owner.metadata.deletion_timestamp is not None:
                 continue
             if made[owner.key] < owner.replicas - len(self.active(owner)):
                 made[owner.key] += 1
@@ -193,7 +190,7 @@ class Owners:
         return frozenset(
             w.namespace
             for w in self._snapshot.workloads
-            if w.kind in _REPLICATED
+            if w.kind in REPLICATED
             and w.replicas > len(self.active(w)) + (ending[w.key] if w.kind == "StatefulSet" else 0)
         )
 
@@ -230,7 +227,7 @@ class Owners:
         name = f"{owner.kind} {owner.name}"
         if owner.metadata.deletion_timestamp is not None:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
-        if owner.kind not in _REPLICATED:
+        if owner.kind not in REPLICATED:
             if owner.kind in self._options.owner_kinds_allow:
                 return self._arriving(owner, self.active(owner))
             return _unknown(name)
@@ -291,7 +288,7 @@ class Owners:
     def _in_namespace(self) -> Mapping[str, list[Workload]]:
         found: dict[str, list[Workload]] = defaultdict(list)
         for w in self._snapshot.workloads:
-            if w.kind in _REPLICATED:
+            if w.kind in REPLICATED:
                 found[w.namespace].append(w)
         return found
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from rebalancer.bulk_work import remembered
-from rebalancer.engine.state.cluster import PODS
+from rebalancer.engine.state.cluster import PODS, ClusterState
 from rebalancer.engine.template_rules import Amounts
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -24,6 +24,7 @@ from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.objective import with_progress
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
 from rebalancer.policy.replacement import edited
 from rebalancer.spread.arrays import Bools, Ints
@@ -92,6 +93,40 @@ class PodClass:
         return self.owner is not None and self.owner.kind == "StatefulSet" and not self.owner.parallel
 
 
+class Flux:
+    """Which pods stay while others come and go that a constraint counts which they carry, or violate: what
+    they went for may be over before their replacements are there."""
+
+    def __init__(self, owners: Owners, groups: Groups, state: ClusterState) -> None:
+        self._owners, self._groups, self._state = owners, groups, state
+
+    @remembered(by=lambda pod: (id(pod.template), id(pod.owner)))
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why the pod stays."""
+        if (owner := self._owners.of(pod)) is None:
+            return None
+        groups, top = self._groups, self._owners.top(owner).key
+        carried, in_flux = groups.carried(pod.template), self._counted(pod.namespace)
+        for i in dict.fromkeys((*carried, *groups.counted(pod.template))):
+            reason = next((reason for other, reason in in_flux.get(i, ()) if other != top), None)
+            if reason is not None and (i in carried or self._violated(groups.all[i])):
+                return reason
+        return None
+
+    @remembered(by=str)
+    def _counted(self, namespace: str) -> Mapping[int, list[tuple[str, Reason]]]:
+        """By the index of a group: the topmost owners in flux whose pods it counts."""
+        found: dict[int, list[tuple[str, Reason]]] = defaultdict(list)
+        for top, reason, templates in self._owners.in_flux(namespace):
+            for i in {i for t in templates for i in self._groups.counted(t)}:
+                found[i].append((top.key, reason))
+        return found
+
+    @remembered()
+    def _violated(self, group: Group) -> bool:
+        return group.excess(group.counts(self._state)) > 0
+
+
 class _SinglePods:
     """What is asked about single pods of classes, and mostly about few of them.
 
@@ -103,6 +138,7 @@ class _SinglePods:
         self, simulation: Simulation, groups: Groups, evictable: Evictable, order: Callable[[Pod], object]
     ) -> None:
         self._simulation, self._groups, self._evictable = simulation, groups, evictable
+        self._flux = Flux(evictable.owners, groups, simulation.state)
         self._order = order
 
     def by_node(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
@@ -119,34 +155,7 @@ class _SinglePods:
     @remembered(by=lambda pod: pod.uid or pod.key)
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
-        return self._evictable.why_not(pod) or self._unlike(pod) or self._in_flux(pod)
-
-    @remembered(by=lambda pod: (id(pod.template), id(pod.owner)))
-    def _in_flux(self, pod: Pod) -> Reason | None:
-        """Why the pod stays while others come and go that a constraint counts which it carries, or violates:
-        what it went for may be over before its replacement is there."""
-        if (owner := self._evictable.owners.of(pod)) is None:
-            return None
-        groups, top = self._groups, self._evictable.owners.top(owner).key
-        carried, in_flux = groups.carried(pod.template), self._counted_in_flux(pod.namespace)
-        for i in dict.fromkeys((*carried, *groups.counted(pod.template))):
-            reason = next((reason for other, reason in in_flux.get(i, ()) if other != top), None)
-            if reason is not None and (i in carried or self._violated(groups.all[i])):
-                return reason
-        return None
-
-    @remembered(by=str)
-    def _counted_in_flux(self, namespace: str) -> Mapping[int, list[tuple[str, Reason]]]:
-        """By the index of a group: the topmost owners in flux whose pods it counts."""
-        found: dict[int, list[tuple[str, Reason]]] = defaultdict(list)
-        for top, reason, templates in self._evictable.owners.in_flux(namespace):
-            for i in {i for t in templates for i in self._groups.counted(t)}:
-                found[i].append((top.key, reason))
-        return found
-
-    @remembered()
-    def _violated(self, group: Group) -> bool:
-        return group.excess(group.counts(self._simulation.state)) > 0
+        return self._evictable.why_not(pod) or self._unlike(pod) or self._flux.why_not(pod)
 
     def _unlike(self, pod: Pod) -> Reason | None:
         owner = self._evictable.owners.of(pod)

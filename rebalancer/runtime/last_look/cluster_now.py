@@ -28,6 +28,7 @@ from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
+from rebalancer.policy.owners import REPLICATED
 from rebalancer.policy.replacement import VerticalAutoscalers
 
 
@@ -148,6 +149,27 @@ class ClusterNow:
             found = self._groups[namespace] = Groups(self.simulation.state, self.templates(namespace))
         return found
 
+    def beside(self, pod: Pod) -> list[Workload]:
+        """The topmost owners, as watched, of pods that are or may come, and that a constraint counts which
+        counts this pod, too, or which it carries; its own is among them."""
+        groups, found = self.groups(pod.namespace), dict[str, Workload]()
+        asked = {*groups.carried(pod.template), *groups.counted(pod.template)}
+        there = {
+            t.controller[1:]
+            for t in self.templates(pod.namespace)
+            if t.controller is not None and not asked.isdisjoint(groups.counted(t))
+        }
+        every = self._watched.workloads(pod.namespace)
+        by_uid = {w.metadata.uid: w for w in every}
+        for w in every:
+            made = w.template if w.replicas else None
+            if w.kind not in REPLICATED:
+                continue
+            if (w.kind, w.name) in there or (made and not asked.isdisjoint(groups.counted(made))):
+                top = by_uid.get(w.owner.uid, w) if w.owner is not None else w
+                found[top.key] = top
+        return list(found.values())
+
     def around(
         self, pod: Pod, read: Sequence[Object], away: Iterable[Pod], *, now: float, release: bool
     ) -> Snapshot:
@@ -163,6 +185,7 @@ class ClusterNow:
         own = next((w for w in workloads.values() if pod.owner and w.metadata.uid == pod.owner.uid), None)
         top = own.owner.uid if own is not None and own.owner is not None else ""
         of_pod = {pod.owner.uid, top} - {""} if pod.owner is not None else set[str]()
+        of_pod |= {o.metadata.uid for o in read if isinstance(o, Workload)}
         related = {
             key: w
             for key, w in workloads.items()

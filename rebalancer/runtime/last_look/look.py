@@ -277,11 +277,12 @@ class Read(Struct, frozen=True, eq=False):
     `named`: why what the template names would keep a new pod out. `sized`: why it would be larger.
     `storage`: which claim or volume of it is not as planned. `node`, `pod_there`: where the replacement
     is expected, and the pod there that changed last. `left`: the node that the pod leaves. `counted`: the
-    pods that the move's constraints count.
+    pods that the move's constraints count; `beside`: whose these are, the topmost owners.
     """
 
     owner: Future[Workload | None]
     parent: Future[Workload | Reason | None]
+    beside: tuple[Future[Workload], ...]
     named: Future[Reason | None]
     sized: Future[Reason | None]
     storage: Future[Reason | None]
@@ -384,12 +385,13 @@ class Looking:
                 *((o.kind, o.name) for o in (self.planned, self._parent) if o is not None),
             )
         }
-        counted = self.look.room.counted(self.move)
-        with ThreadPoolExecutor(max_workers=14, thread_name_prefix="look") as pool:
+        counted, beside = self.look.room.counted(self.move), self.look.room.beside(self.move)
+        with ThreadPoolExecutor(max_workers=14 + _BESIDE, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
                 parent=pool.submit(self._read_parent),
+                beside=tuple(pool.submit(self._read_beside, w, n < _BESIDE) for n, w in enumerate(beside)),
                 named=pool.submit(self._read_named),
                 sized=pool.submit(self._read_sized),
                 storage=pool.submit(self._read_storage),
@@ -442,6 +444,10 @@ class Looking:
                     live.updated_replicas + self._in_flight, planned.updated_replicas if planned else 0
                 )
                 read.append(replace(live, updated_replicas=updated))
+        for future in self.read.beside:
+            live = future.result()
+            gone = sum(m.owner.key == live.key for m in self._away.flying)
+            read.append(replace(live, updated_replicas=live.updated_replicas + gone))
         if self.move.pod.owner is not None:
             read.append(pod)
         away = [m.pod for m in self._away.flying]
@@ -592,6 +598,12 @@ class Looking:
             say = f"whether {ref.kind} {ref.name} lets its pods go cannot be seen: {e.message}"
             return Reason(ReasonCode.OWNER_UNKNOWN, say, remedy=e.remedy)
 
+    def _read_beside(self, watched: Workload, live: bool) -> Workload:
+        """Their watch may hang."""
+        kind, namespace, name = watched.kind, watched.namespace, watched.name
+        found = self.look.reads.workload(kind, namespace, name) if live else None
+        return found or watched
+
     def _read_limits(self, kind: str, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
         return self._unless_refused(kind, lambda: read(self.move.pod.namespace), ())
 
@@ -606,17 +618,27 @@ class Looking:
             return unknown
 
 
+_BESIDE = 4
+"""Other owners under a constraint that are read for an eviction; further ones count as watched."""
 _OF_ANY_POD = frozenset(
     {"what the pod is", "a reviewed plan", "scope and annotations", "the pod's node", "policy"}
 )
 """Protections that any pod has by itself."""
-PROTECTED = tuple(
-    replace(
-        c,
-        ask=Looking.budgets if c.name == "budgets" else partial(lambda ask, at: at.protects(ask), c.ask),
+PROTECTED = (
+    *(
+        replace(
+            c,
+            ask=Looking.budgets if c.name == "budgets" else partial(lambda ask, at: at.protects(ask), c.ask),
+            cost="read",
+        )
+        for c in PROTECTIONS
+    ),
+    Check(
+        "owners beside",
+        "No other owner scales or rolls out that is under a constraint which the pod carries, or violates.",
+        lambda at: at.protects(lambda judged, pod: at.look.room.in_flux(pod, judged.owners)),
         cost="read",
-    )
-    for c in PROTECTIONS
+    ),
 )
 """What protects a pod from a plan, asked anew."""
 LOOK = (

@@ -27,11 +27,13 @@ from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
 from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
 from rebalancer.policy.options import Method
+from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.spread.arrays import Rows
@@ -122,6 +124,14 @@ class Room:
         every += [groups.all[i].constraint for i in groups.counted(move.pod.template)]
         asked = {c.selector for c in every if c.selector is not None and not c.selector.empty}
         return {str(s): self._cluster.named(move.pod.namespace, s) for s in sorted(asked)}
+
+    def beside(self, move: Move) -> list[Workload]:
+        """`ClusterNow.beside` the move's pod, without its own owner."""
+        return [w for w in self._cluster.beside(move.pod) if w.key != move.owner.key]
+
+    def in_flux(self, pod: Pod, owners: Owners) -> Reason | None:
+        """Why the pod stays while others that its constraints count come and go, as of the last `why_not`."""
+        return Flux(owners, self._cluster.groups(pod.namespace), self._cluster.simulation.state).why_not(pod)
 
     def namespace(self, name: str) -> ObjectMeta | None:
         """The namespace as it was planned with; None where that is not known."""

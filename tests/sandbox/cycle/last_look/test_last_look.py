@@ -32,6 +32,7 @@ from tests.support.sandbox.hung import hang
 from tests.support.servers.api import FakeTime, connected, objects_of
 from tests.support.servers.watching import QUICK, caught_up, watching
 from tests.support.waiting import until
+from tests.unit.policy.judged import merged
 from tests.unit.policy.test_evictable import debugging
 from tests.unit.policy.test_vertical_autoscalers import vpa
 
@@ -242,6 +243,57 @@ def test_a_node_label_that_only_a_volume_names_is_looked_at() -> None:
         assert reason is not None
         assert reason.code is ReasonCode.NODES_CHANGED
         assert "b-0" in reason.message
+
+
+def beside() -> list[Any]:
+    """`CLUSTER`, and another Deployment whose pods the constraint of the first counts."""
+    web = deployment("web").labels(team="x").spread("zone", 1, selector={"team": "x"}).placed({"a-0": 3})
+    return objects(*CLUSTER[:2], web, deployment("api").labels(team="x").placed({"a-0": 1, "b-0": 1}))
+
+
+@pytest.mark.parametrize("hung", [False, True])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"spec": {"template": {"metadata": {"annotations": {"new": "1"}}}}}, ReasonCode.ROLLOUT_IN_PROGRESS),
+        ({"metadata": {"annotations": {"seen": "now"}}}, None),
+    ],
+    ids=["rolls out", "is remarked on"],
+)
+def test_while_another_owner_that_the_constraint_counts(
+    change: Any, code: ReasonCode | None, hung: bool
+) -> None:
+    with (
+        served(*ADD_ONS),
+        ApiServer(beside(), bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+    ):
+        w = World(server, c, cache)
+        assert w.move.owner.name == "web"
+        assert w.why_not() is None
+        if hung:
+            hang(server, "Deployment")
+        server.store.modify("Deployment", "api", "default", lambda o: o.update(merged(o, change)))
+        assert w.code() is code
+
+
+def test_who_is_beside_and_lacks_a_pod_that_this_plan_took_does_not_count_as_scaling() -> None:
+    with (
+        served(*ADD_ONS),
+        ApiServer(beside(), bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+    ):
+        w = World(server, c, cache)
+        taken = next(p for p in w.snapshot.pods if p.name.startswith("api"))
+        top = next(o for o in w.snapshot.workloads if (o.kind, o.name) == ("Deployment", "api"))
+        w.send("DELETE", "Pod", taken.name, {"gracePeriodSeconds": 60})
+        w.patch("Deployment", "api", {"status": {"updatedReplicas": 1}}, status=True)
+        assert w.code() is ReasonCode.OWNER_SCALING
+        away = Away(flying=(replace(w.move, pod=taken, owner=top),))
+        looking = Looking(w.look, w.move, away, lambda: [w.policy])
+        assert first_no(LOOK, Moment.LAST_LOOK, looking) is None
 
 
 def test_an_owner_that_is_scaled_is_left_alone(world: World) -> None:
