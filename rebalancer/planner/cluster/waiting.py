@@ -240,9 +240,10 @@ class _World:
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
         self._room: dict[int, Bools] = {}
+        self._roomy: dict[int, bool] = {}
         self._apart: dict[int, Bools] = {}
-        """By template, as the simulation stood at `_mark`: nodes that take it, that have room for it, and
-        that take it but for counts and pods to be near."""
+        """By template, as the simulation stood at `_mark`: nodes that take it, that have room for it, whether
+        there are such, and nodes that take it but for counts and pods to be near."""
         self._kinds: dict[bytes, int] = {}
         self._met: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
 
@@ -257,7 +258,7 @@ class _World:
             first = [
                 t
                 for i, t in self.templates.items()
-                if (i in fits or self.room_of(t).any())
+                if (i in fits or self._finds_room(t))
                 and (self._asked_for(i, t, fits, victim) or self._meet(t, replacement)[2])
             ]
             opened = self._opened(self._after(first), self._of_kind, self._room_with(node, fits))
@@ -289,7 +290,7 @@ class _World:
         if (brought := self._brought(victim, node, replacement, self._room_with(node, fits))) is not None:
             return brought
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
-        able = [t for t in concerned if id(t) in fits or self.room_of(t).any()]
+        able = [t for t in concerned if id(t) in fits or self._finds_room(t)]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
         before = {id(t): self._open_before(t) for t in able}
         linked = self._by_kind(
@@ -313,18 +314,18 @@ class _World:
                         nodes = self.feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
-                    found.append((t, nodes))
-                placed = [t for t, nodes in found if nodes.any()]
-                chained = self._opened(self._after(placed), linked, let_in)
-                for t, nodes in (*found, *chained):
-                    if nodes.any() and touched.intersection(self._groups.counted(t)):
+                        found.append((t, nodes))
+                chained = self._opened(self._after(t for t, _ in found), linked, let_in)
+                placed = (*found, *chained)
+                for t, nodes in placed:
+                    if touched.intersection(self._groups.counted(t)):
                         return t
                     was = before.get(id(t), none)
                     if nodes is not was and self._raises(t, nodes & ~was):
                         return t
                     taken = taken | self._closed(t, nodes, replacement)
                 open_ = simulation.framework(replacement).feasible(replacement) & within[gone]
-                if (open_ & ~taken).any() or self._room_for_all((*found, *chained), open_, replacement):
+                if (open_ & ~taken).any() or (placed and self._room_for_all(placed, open_, replacement)):
                     continue
                 number = sum(len(self.pods[id(t)]) for t in concerned)
                 if last := self._last(found, number == 1 and not chained, open_, replacement):
@@ -450,6 +451,7 @@ class _World:
             self._mark = self._simulation.state.mark
             self._open.clear()
             self._room.clear()
+            self._roomy.clear()
             self._apart.clear()
 
     def _open_before(self, waiting: PodTemplate) -> Bools:
@@ -501,18 +503,35 @@ class _World:
     ) -> bool:
         """Whether one of the nodes has room for the replacement with all that wait, where each may go."""
         state = self._simulation.state
-        load: dict[str, Ints] = {}
         for t, open_ in waiting:
-            if not open_.any():
-                continue
             if self._conflict(t, replacement):
                 nodes = nodes & ~self._closed(t, open_, replacement)
-            for resource, amount in state.holds(t):
-                load[resource] = load.get(resource, 0) + open_ * (amount * len(self.pods[id(t)]))
+        rows = np.flatnonzero(nodes)
+        there = np.array([open_ for _, open_ in waiting])[:, rows].T.astype(np.int64)
+        which = [self._place[id(t)] for t, _ in waiting]
+        fits = np.ones(len(rows), np.bool_)
         for resource, amount in state.asks(replacement):
-            free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
-            nodes = nodes & (free >= amount)
-        return bool(nodes.any())
+            free = (state.allocatable(resource) - state.requested[resource])[rows]
+            if resource in self._held:
+                free -= there @ self._held[resource][which]
+            fits &= free >= amount
+        return bool(fits.any())
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        """The number of each template, by its identity."""
+        return {key: i for i, key in enumerate(self.templates)}
+
+    @cached_property
+    def _held(self) -> dict[str, Ints]:
+        """By resource: what all pods of each template hold together."""
+        found: dict[str, Ints] = {}
+        for i, (key, t) in enumerate(self.templates.items()):
+            for resource, amount in self._simulation.state.holds(t):
+                if resource not in found:
+                    found[resource] = np.zeros(len(self.templates), np.int64)
+                found[resource][i] = amount * len(self.pods[key])
+        return found
 
     def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:
         """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""
@@ -553,6 +572,13 @@ class _World:
         if found is None:
             every = np.arange(self._simulation.state.table.size)
             found = self._room[id(waiting)] = self._simulation.has_room(waiting, every)
+        return found
+
+    def _finds_room(self, waiting: PodTemplate) -> bool:
+        """Whether there are nodes in `room_of`."""
+        found = self._roomy.get(id(waiting))
+        if found is None:
+            found = self._roomy[id(waiting)] = bool(self.room_of(waiting).any())
         return found
 
     def _fits(self, node: int, freed: Mapping[str, int]) -> set[int]:
