@@ -253,6 +253,12 @@ class PodTemplate(Struct, frozen=True, eq=False):
         return kind == "VirtualMachineInstance" and api.startswith("kubevirt.io/")
 
     @property
+    def ends(self) -> bool:
+        """Whether it is a Job's, and ends by itself."""
+        api, kind, _ = self.controller or ("", "", "")
+        return kind == "Job" and api.startswith("batch/")
+
+    @property
     def restarts_with(self) -> str:
         """The LeaderWorkerSet's group all of whose pods are made anew when it goes; "" if it is in none."""
         name = self.labels.get(_LWS + "name", "")

@@ -6,6 +6,7 @@ What the plan shows of it is `plan.Move`; what becomes of it when it is carried 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +15,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.model.node import is_leaving
 from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Alike, Snapshot
 from rebalancer.planner import objective
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
@@ -206,6 +207,9 @@ class Judge:
         return None
 
 
+_JOBS = "it would help only as long as there are the pods of Jobs that its constraints count"
+
+
 class HardJudge(Judge):
     """Judges moves for hard constraints: on every node that the filter leaves."""
 
@@ -280,7 +284,7 @@ class HardJudge(Judge):
     ) -> JudgedMove | Refusal:
         component, node = candidate.component, candidate.node
         carried, tally = component.carried[candidate.pod_class], component.tally(placed)
-        fixes, helps = [], False
+        fixes, helps, passing = [], False, False
         for i in component.counted[candidate.pod_class]:
             group, counts, before = component.groups[i], tally.counts[i], tally.excesses[i]
             leaves = int(group.domain_of[node])
@@ -296,12 +300,42 @@ class HardJudge(Judge):
                     after = np.maximum(after, group.excess_after(counts, -1, into[first_places(into)]))
                 if (after > before).any():
                     return refused(candidate.pod, ReasonCode.WOULD_WORSEN, nodes=len(nodes))
-            leaves_it = _leaves(group.domain_of, node, nodes)
+            leaves_it, lasts = _leaves(group.domain_of, node, nodes), True
+            if group.size and (ends := self._ends(group)) is not None:
+                # What Jobs make of an excess is over by itself, and then this would be the opposite of it.
+                into, stay = group.domain_of[nodes], counts - ends
+                if (group.excess_after(stay, leaves, into[first_places(into)]) > group.excess(stay)).any():
+                    return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _JOBS, nodes=len(nodes))
+                lasts = group.excess(stay) > 0 and (i not in carried or self._closed(group, stay, node))
             if before > 0 and leaves_it:
-                fixes.append(group)
-            if i in carried:
+                passing = passing or not lasts
+                if lasts:
+                    fixes.append(group)
+            if i in carried and lasts:
                 helps = helps or (self._closed(group, counts, node) if certain else leaves_it)
+        if passing and not fixes:
+            return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _JOBS, nodes=len(nodes))
         return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))
+
+    @remembered()
+    def _ends(self, group: Group) -> Ints | None:
+        """int64[D]: pods of Jobs in each domain; None if the group counts none."""
+        index, found = self.simulation.state.table.index, np.zeros(group.size, dtype=np.int64)
+        for some in self._jobs.get(group.constraint.namespace, ()):
+            if group.constraint.counts(some.template.namespace, some.template.labels):
+                rows = [index[p.node_name] for p in some.pods if p.node_name in index]
+                domains = group.domain_of[rows]
+                np.add.at(found, domains[domains >= 0], 1)
+        return found if found.any() else None
+
+    @cached_property
+    def _jobs(self) -> dict[str, list[Alike]]:
+        """Pods of Jobs by namespace."""
+        found: dict[str, list[Alike]] = {}
+        for some in self.simulation.state.snapshot.live:
+            if some.template.ends:
+                found.setdefault(some.template.namespace, []).append(some)
+        return found
 
     def _closed(self, group: Group, counts: Ints, node: int) -> bool:
         """Whether the constraint itself rejects the node that a pod leaves: the filter's own formula."""
