@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from rebalancer.engine.config import Profile
 from rebalancer.engine.version import (
@@ -43,6 +44,7 @@ def is_scalar(name: str) -> bool:
     )
 
 
+@lru_cache(1024)
 def is_counted(name: str) -> bool:
     """Whether requests of the resource are counted at all."""
     return name in NATIVE or is_scalar(name)

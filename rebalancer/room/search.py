@@ -213,7 +213,8 @@ _TRIED = 12
 def single_node(
     snapshot: Snapshot, options: PlanOptions, made: Plan, every: Sequence[NodeKind], effort: Effort
 ) -> Room | None:
-    """The node with which the plan leaves least; None if with none of them it leaves less than without.
+    """The node with which the plan leaves least, the first that leaves nothing; None if with none of them it
+    leaves less than without.
 
     Not proved: other nodes, or more of them, might do better.
     """
@@ -228,6 +229,8 @@ def single_node(
         planned = plan(with_nodes(snapshot, named([kind])), options)
         effort.candidates(planned.steps)
         tried.append((planned.residual_excess, len(planned.moves), place, planned))
+        if not planned.residual_excess:
+            break
     if not tried:
         return None
     left, evictions, place, planned = min(tried, key=lambda t: t[:3])

@@ -149,6 +149,10 @@ class PodsOnNodes:
 
     def add_all(self, template: PodTemplate, rows: Mapping[Hashable, int]) -> None:
         """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
+        if len(rows) == 1:
+            for key, row in rows.items():
+                self.add(key, template, row)
+            return
         if not self.pods.keys().isdisjoint(rows):
             raise KeyError("one of the pods is placed already")
         every = zip(repeat(template), rows.values(), repeat(False), strict=False)

@@ -565,7 +565,9 @@ class TemplateDecoder:
             # (framework/types.go, getNonMissingContainerRequests).
             assumed = {name: v for name, v in _SCORE_DEFAULTS.items() if not requests.get(name)}
         nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=assumed)
-        scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
+        scored = nonzero
+        if whole.requests or whole.limits:
+            scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
         return PodTemplate(
             namespace=namespace,
             labels=part(labels, dict[str, str], "metadata.labels") or {},
