@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from zlib import crc32
@@ -26,6 +27,17 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return file if file in TOGETHER else nodeid
+
+
+def pytest_configure() -> None:
+    """As the command itself (`rebalancer.cli.entry`): garbage is looked for less often."""
+    gc.set_threshold(50_000)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end, half a million objects: not to be walked again for each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
