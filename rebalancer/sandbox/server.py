@@ -19,10 +19,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from rebalancer.sandbox import handlers, listing
 from rebalancer.sandbox.handlers import RequestPath, decoded, parse
@@ -129,7 +128,6 @@ def version_info(version: str) -> dict[str, Any]:
 # The application: reads a request, lets its verb be answered, and writes the answer or the refusal.
 
 CACHE = {"cache-control": "no-cache, private"}
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _GZIP_FROM = 128 * 1024  # as the server: small answers are not worth it
 _WRITES = ("create", "update", "patch", "delete")
 
@@ -157,7 +155,11 @@ class Api:
         self.bookmark_every, self.progress_notify = bookmark_every, progress_notify
         self.bell: Bell | None = None
         self._answered = {*self.verbs, "watch"}
-        self.app = Starlette(routes=[Route("/{path:path}", self.endpoint, methods=_METHODS)])
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What uvicorn calls. All paths are the endpoint's, and so are errors: a router would have no work."""
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
 
     async def endpoint(self, request: Request) -> Response:
         """The answer to a request, refusals included."""
@@ -361,6 +363,7 @@ class ApiServer:
             log_config=None,
             log_level="critical",
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=1,
