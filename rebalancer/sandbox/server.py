@@ -157,7 +157,7 @@ class Api:
         self._answered = {*self.verbs, "watch"}
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What uvicorn calls. All paths are the endpoint's, and so are errors: a router would have no work."""
+        """What uvicorn calls. All paths are the endpoint's, and so are errors: a router had no work."""
         response = await self.endpoint(Request(scope, receive, send))
         await response(scope, receive, send)
 
