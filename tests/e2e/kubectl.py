@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.processes.forked import run
+
 Object = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
 LABEL = {"e2e": "rebalancer"}
@@ -117,10 +119,7 @@ class Kubectl:
 
     def rebalancer(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The tool run to its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
+        return run(self.command(*arguments), env=self.environment)
 
 
 def deployment(app: str, replicas: int, cpu: str = "10m", **spec: Any) -> Object:

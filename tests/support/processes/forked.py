@@ -49,12 +49,13 @@ class Program(subprocess.Popen[str]):
 
 
 def run(
-    command: Sequence[str], *, timeout: float = 240.0, **options: Any
+    command: Sequence[str], *, timeout: float = 240.0, input: str | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """`subprocess.run` of one, with what it says."""
+    options |= {"stdin": subprocess.PIPE} if input is not None else {}
     with Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(input, timeout=timeout)
         except BaseException:
             process.kill()
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from rebalancer.cli.console import program_name
 from rebalancer.settings import Settings
 from tests.support.build import node, objects, workload
 from tests.support.clusters.scenarios import SCENARIOS
+from tests.support.processes import forked
 from tests.support.sandbox import ApiServer
 
 BIN = Path(sys.executable).parent
@@ -43,21 +43,20 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Any:
 
 
 def execute(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The installed command in a process of its own."""
+    """The command in a process of its own."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("REBALANCER_")} | options.pop("env", {})
+    return forked.run([str(a) for a in (BIN / "rebalancer", *arguments)], env=env, **options)
+
+
+def started(program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """What is of the start itself: a process that has imported nothing."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("REBALANCER_")}
-    return subprocess.run(
-        [str(a) for a in (options.pop("program", BIN / "rebalancer"), *arguments)],
-        capture_output=True,
-        text=True,
-        env=env | options.pop("env", {}),
-        timeout=120,
-        check=False,
-        **options,
-    )
+    command = [str(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
 
 
 def test_the_version() -> None:
-    done = execute("--version")
+    done = started(BIN / "rebalancer", "--version")
     assert (done.returncode, done.stdout) == (0, f"rebalancer {__version__}\n")
 
 
@@ -79,7 +78,7 @@ def test_help_has_examples_and_loads_nothing_heavy(arguments: list[str]) -> None
         f"app({arguments!r}, standalone_mode=False)\n"
         f"print('LOADED', [m for m in {heavy!r} if m in sys.modules])\n"
     )
-    done = execute("-c", program, program=sys.executable)
+    done = started(sys.executable, "-c", program)
     assert done.stdout.endswith("LOADED []\n"), done.stdout + done.stderr
     assert "Usage: " in done.stdout
     assert "config" in arguments or "Examples:" in done.stdout
@@ -94,14 +93,14 @@ def test_a_report_from_a_file_loads_no_client(tmp_path: Path) -> None:
         "heavy = ('kubernetes', 'apscheduler', 'opentelemetry')\n"
         "print('LOADED', [m for m in heavy if m in sys.modules])\n"
     )
-    done = execute("-c", program, program=sys.executable)
+    done = started(sys.executable, "-c", program)
     assert done.stdout.endswith("LOADED []\n"), done.stdout + done.stderr
 
 
 def test_as_a_kubectl_plugin_the_usage_says_so() -> None:
     assert program_name("/usr/local/bin/kubectl-rebalancer") == "kubectl rebalancer"
     assert program_name("/usr/local/bin/rebalancer") == "rebalancer"
-    done = execute("report", "--help", program=BIN / "kubectl-rebalancer")
+    done = started(BIN / "kubectl-rebalancer", "report", "--help")
     assert done.stdout.startswith("Usage: kubectl rebalancer report ")
 
 
@@ -348,9 +347,7 @@ def test_a_traceback_only_if_asked_for() -> None:
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     file = cluster(tmp_path)
-    done = execute(
-        "-c", f"{BIN}/rebalancer report --snapshot {file} -o json | head -c 1", program=shutil.which("sh")
-    )
+    done = started("/bin/sh", "-c", f"{BIN}/rebalancer report --snapshot {file} -o json | head -c 1")
     assert (done.stdout, done.stderr) == ("{", "")
 
 
