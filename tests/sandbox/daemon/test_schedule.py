@@ -110,28 +110,38 @@ def test_a_second_signal_ends_process_1_of_a_container_too() -> None:
 
 
 ALWAYS_AT_THE_LOCK = """
-import signal, sys, threading
+import os, sys, threading
 from rebalancer.runtime.daemon.schedule import stop_on_signals
-stop = threading.Event()
-with stop_on_signals(stop):
-    print("begun", flush=True)
-    while not stop.wait(0):
-        pass
+for _ in sys.stdin:  # one process for each line: importing takes longest
+    if (child := os.fork()) == 0:
+        stop = threading.Event()
+        with stop_on_signals(stop):
+            print(os.getpid(), flush=True)
+            while not stop.wait(0):
+                pass
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
 """
 
 
 def test_a_signal_stops_a_process_that_is_just_looking_at_the_stop() -> None:
     """A handler that asks for a lock that the thread below it holds waits for ever."""
-    for _ in range(10):
-        command = [sys.executable, "-c", ALWAYS_AT_THE_LOCK]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.send_signal(signal.SIGTERM)
-            try:
-                assert process.wait(20) == 0
-            finally:
-                process.kill()
+    command = [sys.executable, "-c", ALWAYS_AT_THE_LOCK]
+    ends = list[str]()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forking:
+        assert forking.stdin is not None
+        assert forking.stdout is not None
+        for _ in range(10):
+            forking.stdin.write("another\n")
+            forking.stdin.flush()
+            process = int(forking.stdout.readline())
+            os.kill(process, signal.SIGTERM)
+            kill = threading.Timer(20, os.kill, (process, signal.SIGKILL))
+            kill.start()
+            ends.append(forking.stdout.readline())
+            kill.cancel()
+        forking.stdin.close()
+    assert ends == ["ended 0\n"] * 10
 
 
 def test_signal_handlers_are_put_back() -> None:
