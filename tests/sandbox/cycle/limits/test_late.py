@@ -29,7 +29,7 @@ PACED = replace(
 """One eviction a second, as is usual."""
 SLOW = replace(PACED, limits=CycleLimits(per_second=0.2))
 SERVICES = [
-    workload(f"w{i}").spread("zone", 1).requests(cpu="10m").placed({"a-0": 2, "b-0": 2}) for i in range(50)
+    workload(f"w{i}").spread("zone", 1).requests(cpu="10m").placed({"a-0": 2, "b-0": 2}) for i in range(30)
 ]
 THERE = workload("there").requests(cpu="10m").placed({"c-0": 1})
 """A pod that shows that zone c starts pods."""
@@ -127,7 +127,7 @@ def test_a_registry_that_is_down_costs_a_few_pods_and_evicting_goes_on_when_it_i
         assert not starting(m)
         second = m.cycle(options=PACED, limits=LIMITS)
         assert second.report.end is End.COMPLETE, second.report.message
-        assert first.report.evicted + second.report.evicted == 50
+        assert first.report.evicted + second.report.evicted == len(SERVICES)
 
 
 def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_gone() -> None:
@@ -143,7 +143,7 @@ def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_
         assert "(ImagePullBackOff)" in unwell(m.cycle(options=short, limits=LIMITS))
         m.hands.ready_after = 1
         m.hands.step()
-        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - gone
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - gone
 
 
 def test_replacements_that_are_never_made_are_late() -> None:
@@ -159,7 +159,10 @@ def test_replacements_that_are_never_made_are_late() -> None:
         assert "(no new pod after 6" in message
         assert 9 <= first.report.evicted <= 21
         second = m.cycle(options=SLOW, limits=LIMITS)
-        assert (second.report.end, second.report.evicted) == (End.COMPLETE, 50 - first.report.evicted)
+        assert (second.report.end, second.report.evicted) == (
+            End.COMPLETE,
+            len(SERVICES) - first.report.evicted,
+        )
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0], ids=["clock ahead", "clock behind"])
@@ -214,7 +217,7 @@ def test_processes_that_come_and_go_begin_slowly_together() -> None:
         assert "replacements of earlier cycles are not Ready yet: default/w" in said[-1]
         m.hands.ready_after = 1
         m.hands.step()
-        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - gone
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - gone
 
 
 def crashes(m: Machine, pod: dict[str, Any]) -> None:
@@ -273,7 +276,7 @@ def test_replacements_that_fail_some_seconds_after_they_were_ready_are_late(
 ) -> None:
     services = [
         workload(f"w{i}", kind=kind).spread("zone", 1).requests(cpu="10m").placed({"a-0": 2, "b-0": 2})
-        for i in range(50)
+        for i in range(30)
     ]
     with clusters(*services, THERE, usual=5.0) as m:
         there = {p["metadata"]["uid"] for p in m.server.store.list("Pod")}
@@ -316,7 +319,7 @@ def test_late_is_by_what_is_usual_for_the_owner(usual: float, held: bool) -> Non
             assert "not Ready after 6" in unwell(run)
             assert 9 <= run.report.evicted <= 21
         else:
-            assert (run.report.end, run.report.evicted) == (End.COMPLETE, 50), run.report.message
+            assert (run.report.end, run.report.evicted) == (End.COMPLETE, len(SERVICES)), run.report.message
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no pod has started there", "one has"])
