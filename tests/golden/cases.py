@@ -39,6 +39,7 @@ class Case:
 _NIGHTLY = {
     *(f"random_{number:03}" for number in (11, 35, 43, 55, 59, 67)),
     *(f"tangled_{name}" for name in ("t01", "t03", "t11", "t12")),
+    "perf_1000_nodes",
     "perf_5000_nodes",
 }
 

@@ -11,7 +11,6 @@ from tests.outages.world import World
 
 QUICK = {
     "a zone is gone, and back": 0,
-    "the same thrice within an hour": 0,
     "half a zone is silent": 1,
     "a third of the nodes is reclaimed": 0,
     "a third is reclaimed, with notice": 0,

@@ -135,17 +135,20 @@ def test_hard_case(sentence: str, things: list[Any], expected: tuple[int, int]) 
     judged(objects(*things), expected)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"random_cluster"}))
 def test_scenario(name: str) -> None:
     figures = SCENARIOS[name]
-    if name == "random_cluster":
-        found = judge_plan(scenario(name), plan, plays=1, again=False, compare=False, cycles=False)
-        assert found.plan is not None
-        assert [f for f in found.findings if f[0] != "slow"] == []
-        assert (found.plan.residual_excess, found.plan.lower_bound) == (0, 107)
-        assert len(found.plan.moves) <= 108
-        return
     judged(scenario(name), (figures.residual, figures.evictions))
+
+
+@pytest.mark.nightly
+def test_the_large_one() -> None:
+    """Its plan is frozen (`tests.golden`), so that it is judged anew each night only."""
+    found = judge_plan(scenario("random_cluster"), plan, plays=1, again=False, compare=False, cycles=False)
+    assert found.plan is not None
+    assert [f for f in found.findings if f[0] != "slow"] == []
+    assert (found.plan.residual_excess, found.plan.lower_bound) == (0, 107)
+    assert len(found.plan.moves) <= 108
 
 
 def test_a_node_that_joins_tainted_in_mid_wave_closes_every_zone() -> None:

@@ -144,7 +144,7 @@ def test_a_broken_cluster_is_mended_as_predicted(name: str, seed: int, tmp_path:
     check(name, seed, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(max(SEEDS // 10, 1)))
 def test_so_is_a_large_one(seed: int, tmp_path: Path) -> None:
     check("random_cluster", seed, tmp_path)
