@@ -66,9 +66,9 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
 
     `message` is a sentence. `read_back`: no answer came, and the result was read from the pod. `posts`: how
     many requests were sent. `status`: HTTP status of the last answer, 0 if there was none. `failed`: the
-    requests that were not accepted, in order; `unanswered`: one of them was sent, and no answer came. It may
-    be delivered late. `error`: the last error that counted. `reason`: what forbade the first or a further
-    request.
+    requests that were not accepted, in order; `unanswered`: nothing says that the API server refused one of
+    them, and it may be carried out late. `error`: the last error that counted. `reason`: what forbade the
+    first or a further request.
     """
 
     result: Result

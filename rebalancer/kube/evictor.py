@@ -71,7 +71,7 @@ class Attempt:
 
     def failed(self, e: KubeError, now: float) -> None:
         """A request was not accepted, or was sent and never answered by the API server."""
-        self._unanswered |= isinstance(e, TransportError) and e.sent
+        self._unanswered |= _in_doubt(e)
         self._failed.append(Failed(_status(e), type(e).__name__, e.message, now - self._began))
 
     def may_repeat(self) -> bool:
@@ -112,6 +112,14 @@ class Attempt:
             error=e,
             reason=reason,
         )
+
+
+def _in_doubt(e: KubeError) -> bool:
+    """Whether the eviction may be carried out later, all the same: nobody answered, or a proxy did; or the
+    API server has no answer of etcd, which may commit what it was sent. A webhook is asked before that."""
+    if isinstance(e, ServerError):
+        return _SEVERAL not in e.text and "webhook" not in e.text
+    return isinstance(e, ResponseError) or (isinstance(e, TransportError) and e.sent)
 
 
 def _status(e: UserError | None) -> int:
@@ -194,6 +202,8 @@ log = logging.getLogger(__name__)
 EVACUATION = "Eviction triggered evacuation"
 """What KubeVirt's webhook answers with 429 when the eviction of a launcher begins a live migration
 (pod-eviction-admitter.go); descheduler knows it by the same words."""
+_SEVERAL = "more than one PodDisruptionBudget"
+"""What the API server says, with 500, where it cannot tell which budget to charge."""
 _WEBHOOK = "denied the request"
 """What the API server says of an admission webhook that refused: asking again later changes nothing."""
 _PODS = RESOURCES["Pod"]
@@ -357,7 +367,7 @@ class LiveEvictor(Evictor):
                 return self._again(pod, e, attempt)
             case TooManyRequestsError():
                 return self._refused_for_now(pod, e, attempt)
-            case ServerError() if "more than one PodDisruptionBudget" in e.text:
+            case ServerError() if _SEVERAL in e.text:
                 return ended(Result.SEVERAL_BUDGETS, f"{pod.key}: {e.text}")
             case ForbiddenError() if "isruptions allowed is negative" in e.text or "DisruptedPods" in e.text:
                 return ended(Result.BLOCKED, f"{pod.key} is blocked by its budget: {e.text}")

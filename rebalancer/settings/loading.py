@@ -92,12 +92,11 @@ def load_settings(
     return Settings.model_construct(**{name: getattr(merged, name) for name in Settings.model_fields})
 
 
-def enabled_in_file(path: Path) -> bool | None:
-    """What the file itself says of `evictions.enabled`, whatever other sources say; None: nothing.
-
-    Raises SettingsError.
+def enabled_in_file(path: Path | None) -> bool | None:
+    """What the file itself says of `evictions.enabled`, whatever other sources say; None: nothing, or there
+    is no file. Raises SettingsError.
     """
-    evictions = _read(path).get("evictions")
+    evictions = _read(path).get("evictions") if path is not None else None
     said = evictions.get("enabled") if isinstance(evictions, dict) else None
     return said if isinstance(said, bool) else None
 

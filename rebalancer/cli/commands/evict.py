@@ -94,6 +94,7 @@ def once(
     from rebalancer.runtime.live.places import places_of
     from rebalancer.runtime.observers.neighbours import NeighbourWatch
     from rebalancer.settings import load_settings
+    from rebalancer.settings.loading import enabled_in_file
     from rebalancer.telemetry.start import telemetry_for
 
     said = options.flags(
@@ -103,7 +104,8 @@ def once(
         dry_run=dry_run,
         ledger_namespace=ledger_namespace,
     )
-    settings = load_settings(config, flags=said)
+    file = options.settings_file(config)
+    enabled, settings = enabled_in_file(file), load_settings(config, flags=said)
     options.set_up_logging(settings, least="warning")
     reviewed = read_reviewed(plan) if plan is not None else None
     expected: Sequence[ConstraintResult] = ()
@@ -135,7 +137,7 @@ def once(
             return replace(live, must_exist=tuple(namespace or ()), planning=planning)
 
         live = options_of(settings)
-        newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
+        newest = Newest(file, lambda: load_settings(config, flags=said), options_of, enabled)
         lines = Lines(expected)
         sent = telemetry_options(settings, context=connection.context)
         with (
@@ -269,6 +271,7 @@ def run(
     from rebalancer.runtime.live.configured import notifying, telemetry_options
     from rebalancer.runtime.observers.log import LogObserver
     from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings.loading import enabled_in_file
     from rebalancer.telemetry import logs
     from rebalancer.telemetry.start import telemetry_for
 
@@ -285,7 +288,8 @@ def run(
         plan_options(settings)  # the scheduler's file is part of it
         return settings
 
-    settings = load()
+    file = options.settings_file(config)
+    enabled, settings = enabled_in_file(file), load()
     options.set_up_logging(settings)
     stop = threading.Event()
     with (
@@ -306,9 +310,7 @@ def run(
             telemetry.change(telemetry_options(changed))
             told.change(changed)
 
-        reloader = Reloader(
-            settings, load, file=options.settings_file(config), observer=observer, follow=follow
-        )
+        reloader = Reloader(settings, load, file=file, observer=observer, follow=follow, enabled=enabled)
         also: dict[int, Callable[[], object]] = {
             signal.SIGHUP: reloader.ask,
             signal.SIGUSR1: lambda: logs.switch_level(settings.telemetry.log_level),

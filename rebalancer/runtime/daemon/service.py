@@ -51,7 +51,6 @@ from rebalancer.runtime.live.configured import (
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places, elector_of, places_to_act
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
-from rebalancer.runtime.observers.notices import PlanningWatch
 from rebalancer.runtime.prevention import ScaleInSteering, SteeringThread, Unpaused
 from rebalancer.settings import Settings
 
@@ -72,7 +71,7 @@ class Reloader:
     """Watches the settings file by its content.
 
     `settings`: those in force. `load` reads and checks all sources, and raises UserError. `follow` is called
-    with settings that are taken over.
+    with settings that are taken over. `enabled`: what the file said of evictions when the command began.
     """
 
     def __init__(
@@ -83,6 +82,7 @@ class Reloader:
         file: Path | None,
         observer: Observer,
         follow: Callable[[Settings], object] = lambda _: None,
+        enabled: bool | None = None,
     ) -> None:
         self.settings = settings
         self._wanted = settings
@@ -90,6 +90,7 @@ class Reloader:
         self.file = file
         self._observer = observer
         self._follow = follow
+        self._enabled = enabled
         self._content = content_of(self.file)
         self._asked = threading.Event()
         self._by_signal = False
@@ -150,7 +151,7 @@ class Reloader:
 
     def newest(self, options: Callable[[Settings], LiveOptions]) -> Newest:
         """What the file says at any moment, for a cycle at work: it is not in force yet."""
-        return Newest(self.file, self._load, options)
+        return Newest(self.file, self._load, options, self._enabled)
 
 
 def _in_force(new: Settings, old: Settings) -> Settings:
@@ -206,12 +207,7 @@ class Service:
         self._heart = Heartbeat(settings.health.hung_after)
         self._clock = clock = SystemClock(stop, connection.time, self._heart.beat)
         self.observer = Observers(observers)
-        self._planning = PlanningWatch()
-        self._observers = [
-            self.observer,
-            NeighbourWatch(self.observer),
-            self._planning,
-        ]
+        self._observers = [self.observer, NeighbourWatch(self.observer)]
         self._at_work = threading.Lock()
         name = own_name()
         self.cache = WatchCache(connection, namespaces=settings.scope.read_namespaces)
@@ -309,7 +305,7 @@ class Service:
 
         A cycle that evicts keeps it until what it did has settled.
         """
-        if self.elector is not None and self._planning.on:
+        if self.elector is not None and self._last_plan.at_work:
             self.elector.stop()
 
     def hung(self) -> str:

@@ -224,11 +224,13 @@ class LastPlan:
     That is the common case of a daemon on a quiet cluster, and planning is what its cycle costs. Two
     snapshots are the same cluster if they have the same objects, as the watch cache hands them out, or others
     that differ in their version only: most of what is written into objects is nothing that is read here.
+    `at_work`: a plan is being made now.
     """
 
     def __init__(self, make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings) -> None:
         self._make = make
         self._made: list[_Made] = []
+        self.at_work = False
 
     def __call__(self, snapshot: Snapshot, options: PlanOptions) -> Plan:
         """The plan."""
@@ -238,7 +240,11 @@ class LastPlan:
         for made in self._made:
             if made.options == options:
                 return made.plan
-        plan = self._make(snapshot, options)
+        self.at_work = True
+        try:
+            plan = self._make(snapshot, options)
+        finally:
+            self.at_work = False
         give_back()
         until = next_change(snapshot, options.policy)
         self._made = [*self._made, _Made(snapshot, options, plan, until)][-_MOST:]

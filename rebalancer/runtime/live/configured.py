@@ -276,36 +276,41 @@ def usable(make: Callable[[], T]) -> T:
 class Newest:
     """The options of the settings file as it is when asked. It is parsed when its content has changed.
 
-    `--execute` has precedence over what the file said the first time, not over a later change: if
-    `evictions.enabled: true` is taken out of the file then, or false is written into it, nothing is evicted.
+    `--execute` has precedence over what the file said when the command began (`enabled`), not over a later
+    change: if `evictions.enabled: true` is taken out of the file then, or false is written into it, nothing
+    is evicted.
     """
 
     def __init__(
-        self, file: Path | None, load: Callable[[], Settings], options: Callable[[Settings], LiveOptions]
+        self,
+        file: Path | None,
+        load: Callable[[], Settings],
+        options: Callable[[Settings], LiveOptions],
+        enabled: bool | None = None,
     ) -> None:
         self._file, self._load, self._options = file, load, options
         self._content: str | None = None
         self._known: LiveOptions | UserError
-        self._enabled: bool | None = None
+        self._enabled = enabled
         self._withdrawn = False
 
     def __call__(self) -> LiveOptions:
         """The options. Raises UserError if the file cannot be used."""
         content = content_of(self._file)
         if content != self._content:
-            first, self._content = self._content is None, content
+            self._content = content
             try:
-                self._known = usable(lambda: self._read(first))
+                self._known = usable(self._read)
             except UserError as e:
                 self._known = e
         if isinstance(self._known, UserError):
             raise self._known
         return self._known
 
-    def _read(self, first: bool) -> LiveOptions:
+    def _read(self) -> LiveOptions:
         options = self._options(self._load())
-        said = enabled_in_file(self._file) if self._file is not None else None
-        if said != self._enabled and not first:
+        said = enabled_in_file(self._file)
+        if said != self._enabled:
             self._withdrawn = said is not True
         self._enabled = said
         return replace(options, execute=False) if self._withdrawn else options

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Reason, ReasonCode, clean, plural
-from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome, Proposal
-from rebalancer.planner.plan import Plan
 from rebalancer.report.text import duration
 
 WEBHOOK, SLACK = "webhook", "slack"
@@ -200,25 +198,3 @@ def _pod(o: Outcome) -> PodNotice:
 def _escaped(text: str) -> str:
     """Slack's own three: nothing in a name becomes a link or a mention."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-# Whether a plan is being made at this moment.
-
-
-class PlanningWatch(Observer):
-    """`on` from the snapshot of a cycle to its plan, or its end."""
-
-    def __init__(self) -> None:
-        self.on = False
-
-    def on_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        self.on = True
-
-    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
-        self.on = False
-
-    def on_report(self, report: CycleReport) -> None:  # noqa: ARG002
-        self.on = False
-
-    def on_error(self, error: Exception) -> None:  # noqa: ARG002
-        self.on = False

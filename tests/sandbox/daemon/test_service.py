@@ -9,15 +9,17 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rebalancer.policy.annotations import PAUSE
-from tests.support.build import objects
+from rebalancer.policy.release import MARK
+from tests.support.build import deployment, nodes, objects, pdb
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Delay
+from tests.support.sandbox import ApiServer, Cluster, Delay
 from tests.support.waiting import until
 
 
@@ -96,6 +98,52 @@ def test_of_two_daemons_one_acts_and_the_other_follows_when_it_is_killed(
             assert other.end() == 0
     names = [a.name for a in server.accesses if a.subresource == "eviction"]
     assert len(names) == len(set(names))
+
+
+def test_a_standby_heeds_what_its_file_said_before_it_led(server: ApiServer, tmp_path: Path) -> None:
+    on, off = (BRISK.replace("canary: 0", f"canary: 0, enabled: {e}") for e in ("true", "false"))
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "rebalancer", "namespace": "default"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 1},
+    }
+    server.store.create(lease)
+    with moving(server), daemon(server, tmp_path, on, "--execute") as d:
+        until(lambda: get(d.port, "/readyz")[0] == 200)
+        d.configure(off)
+        given_back = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        server.store.modify("Lease", "rebalancer", "default", lambda o: o["spec"].update(given_back))
+        until(lambda: "evictions.enabled is false now" in d.said())
+        assert d.end() == 0
+    assert evictions(server) == 0
+
+
+def test_the_lease_is_kept_while_what_an_earlier_process_released_is_evicted(tmp_path: Path) -> None:
+    """Whoever led meanwhile would send a second request for the same pod."""
+    settings = BRISK.replace("canary: 0", "enabled: true, canary: 0, method: replaceFirst")
+    placed = {"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1}
+    web = deployment("web").spread("zone", 1).placed(placed)
+    things = objects(*nodes(a=2, b=2, c=2), web, pdb("web", {"owner": "web"}, max_unavailable=0))
+    with Cluster(things, seed=0, patience=0.05, grace=0.01, ready_after=0.01) as cluster:
+        cluster.settle(30)
+        with daemon(cluster.server, tmp_path / "killed", settings) as killed:
+            until(lambda: any(MARK in (p["metadata"].get("annotations") or {}) for p in pods(cluster)))
+            killed.popen.kill()
+            killed.popen.wait()
+        slow = cluster.faults.add(Delay(4.0), subresource="eviction")
+        with daemon(cluster.server, tmp_path / "next", settings) as d:
+            until(lambda: slow.hits)
+            d.popen.send_signal(signal.SIGTERM)
+            while not evictions(cluster.server):
+                assert cluster.store.get("Lease", "rebalancer", "default")["spec"]["holderIdentity"]
+                time.sleep(0.1)
+            assert d.popen.wait(120) == 0
+        assert cluster.store.get("Lease", "rebalancer", "default")["spec"]["holderIdentity"] == ""
+
+
+def pods(cluster: Cluster) -> list[dict[str, Any]]:
+    return cluster.store.list("Pod")
 
 
 def test_a_port_that_is_taken_is_an_error_in_one_line(server: ApiServer, tmp_path: Path) -> None:

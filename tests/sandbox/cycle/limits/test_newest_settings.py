@@ -21,6 +21,7 @@ from rebalancer.runtime.live.checks import CycleChecks
 from rebalancer.runtime.live.configured import LiveOptions, Newest, live_options, memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
+from rebalancer.settings.loading import enabled_in_file
 from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, is_ready
@@ -63,7 +64,7 @@ def run(
                 file.write_bytes(then if isinstance(then, bytes) else then.encode())
 
         time.during = change
-        newest = Newest(file, load, options)
+        newest = Newest(file, load, options, enabled_in_file(file))
         memory = Memory(time, memory_rules(load(), attended=attended), limits=options(load()).breaker)
         memory.ledger = Ledger(entries=earlier)
         around = Surroundings(newest=newest, memory=memory)
@@ -316,6 +317,19 @@ def test_execute_has_precedence_over_the_file_as_it_was_and_not_over_what_is_cha
     if evictions == 1:
         assert r.report.reason is not None
         assert r.report.reason.code is ReasonCode.EVICTIONS_DISABLED
+
+
+def test_what_is_written_before_the_first_question_is_a_change_too(tmp_path: Path) -> None:
+    """A standby asks for the first time when it leads, a run that waits or is confirmed after that."""
+    file = tmp_path / "settings.yaml"
+    file.write_text("evictions: {enabled: true}")
+
+    def load() -> Settings:
+        return load_settings(file, env={}, flags={"evictions": {"enabled": True}})
+
+    newest = Newest(file, load, lambda _: EXECUTE, enabled_in_file(file))
+    file.write_text("evictions: {enabled: false}")
+    assert not newest().execute
 
 
 def test_a_file_that_is_gone_stops_evictions(tmp_path: Path) -> None:
