@@ -187,6 +187,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
     made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
+    `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
     `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `own_users`: a user namespace of its own; `strict_groups`: no groups but those
@@ -235,6 +236,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     local_profiles: bool = False
     autosized: bool = False
     unsettled: bool = False
+    ends: bool = False
     may_lack: dict[str, int] = {}
     runs: frozenset[bytes] | None = None
     held: HeldRequests | None = None
@@ -251,12 +253,6 @@ class PodTemplate(Struct, frozen=True, eq=False):
         """Whether an eviction moves it while it runs: a virtual machine of KubeVirt."""
         api, kind, _ = self.controller or ("", "", "")
         return kind == "VirtualMachineInstance" and api.startswith("kubevirt.io/")
-
-    @property
-    def ends(self) -> bool:
-        """Whether it is a Job's, and ends by itself."""
-        api, kind, _ = self.controller or ("", "", "")
-        return kind == "Job" and api.startswith("batch/")
 
     @property
     def restarts_with(self) -> str:

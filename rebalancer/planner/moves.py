@@ -207,7 +207,10 @@ class Judge:
         return None
 
 
-_JOBS = "it would help only as long as there are the pods of Jobs that its constraints count"
+_ENDING = (
+    "it would help only as long as there are the pods of Jobs, or others that end by themselves, which its "
+    "constraints count"
+)
 
 
 class HardJudge(Judge):
@@ -302,10 +305,10 @@ class HardJudge(Judge):
                     return refused(candidate.pod, ReasonCode.WOULD_WORSEN, nodes=len(nodes))
             leaves_it, lasts = _leaves(group.domain_of, node, nodes), True
             if group.size and (ends := self._ends(group)) is not None:
-                # What Jobs make of an excess is over by itself, and then this would be the opposite of it.
+                # What these make of an excess is over by itself, and then this would be the opposite of it.
                 into, stay = group.domain_of[nodes], counts - ends
                 if (group.excess_after(stay, leaves, into[first_places(into)]) > group.excess(stay)).any():
-                    return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _JOBS, nodes=len(nodes))
+                    return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _ENDING, nodes=len(nodes))
                 lasts = group.excess(stay) > 0 and (i not in carried or self._closed(group, stay, node))
             if before > 0 and leaves_it:
                 passing = passing or not lasts
@@ -314,14 +317,14 @@ class HardJudge(Judge):
             if i in carried and lasts:
                 helps = helps or (self._closed(group, counts, node) if certain else leaves_it)
         if passing and not fixes:
-            return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _JOBS, nodes=len(nodes))
+            return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _ENDING, nodes=len(nodes))
         return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))
 
     @remembered()
     def _ends(self, group: Group) -> Ints | None:
-        """int64[D]: pods of Jobs in each domain; None if the group counts none."""
+        """int64[D]: pods that end by themselves in each domain; None if the group counts none."""
         index, found = self.simulation.state.table.index, np.zeros(group.size, dtype=np.int64)
-        for some in self._jobs.get(group.constraint.namespace, ()):
+        for some in self._ending.get(group.constraint.namespace, ()):
             if group.constraint.counts(some.template.namespace, some.template.labels):
                 rows = [index[p.node_name] for p in some.pods if p.node_name in index]
                 domains = group.domain_of[rows]
@@ -329,11 +332,11 @@ class HardJudge(Judge):
         return found if found.any() else None
 
     @cached_property
-    def _jobs(self) -> dict[str, list[Alike]]:
-        """Pods of Jobs by namespace."""
+    def _ending(self) -> dict[str, list[Alike]]:
+        """Pods that end by themselves, by namespace."""
         found: dict[str, list[Alike]] = {}
         for some in self.simulation.state.snapshot.live:
-            if some.template.ends:
+            if self._classes.ends(some.one):
                 found.setdefault(some.template.namespace, []).append(some)
         return found
 

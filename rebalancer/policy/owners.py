@@ -155,6 +155,14 @@ class Owners:
             Workload(kind=ref.kind, metadata=ObjectMeta(name=ref.name, namespace=namespace, uid=ref.uid)),
         )
 
+    def ends(self, pod: Pod) -> bool:
+        """Whether the pod ends by itself, and nobody keeps up the number of such pods: a Job, a workflow. Who
+        moves virtual machines does, and kinds that the settings allow."""
+        if not pod.template.ends or pod.template.migrates:
+            return False
+        owner = self.of(pod)
+        return owner is None or owner.kind == "Job"
+
     @remembered()
     def parent(self, owner: Workload) -> Workload | None:
         """The Deployment of a ReplicaSet."""

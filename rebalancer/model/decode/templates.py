@@ -151,6 +151,13 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     os: Raw = _NONE
     security_context: Raw = _NONE
     termination_grace_period_seconds: int = 30
+    restart_policy: str = ""
+    active_deadline_seconds: int | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the pod ends by itself."""
+        return self.restart_policy in ("OnFailure", _NEVER) or self.active_deadline_seconds is not None
 
     def asked_of_node(self) -> bytes:
         """The security contexts, of the pod and of its containers, where one may ask something of the node;
@@ -516,7 +523,7 @@ class TemplateDecoder:
                 spec.resources,
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
-                f"\1{spec.host_network}\1{spec.host_users}\1{devices}".encode(),
+                f"\1{spec.host_network}\1{spec.host_users}\1{spec.ends}\1{devices}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
@@ -613,6 +620,7 @@ class TemplateDecoder:
             ),
             node_features=_features(spec),
             host_network=spec.host_network,
+            ends=spec.ends,
             own_users=spec.host_users is False,
             strict_groups=contexts[0].supplemental_groups_policy == "Strict",
             sysctls=tuple(s.name for s in contexts[0].sysctls or ()),

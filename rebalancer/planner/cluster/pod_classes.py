@@ -304,6 +304,10 @@ class Classes:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
         return self._single.why_not(pod)
 
+    def ends(self, pod: Pod) -> bool:
+        """`Owners.ends`."""
+        return self._owners.ends(pod)
+
     def release(self, pod: Pod) -> Release | None:
         """How the pod is released, if it is replaced first."""
         found = self._replace_first.of(pod)

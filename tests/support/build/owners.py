@@ -25,6 +25,8 @@ class OwnerBuilder(PodShape):
         super().__init__(_API.get(kind, "apps/v1"), kind, name, namespace=namespace)
         self.kind, self.name, self.namespace = kind, name, namespace
         self.pod_labels["owner"] = name
+        if kind == "Job":
+            self.restarts("Never")
         self._placed: list[str] = []
         self._replicas: int | None = None
         self._unready: set[int] = set()

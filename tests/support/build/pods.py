@@ -137,6 +137,11 @@ class PodShape(Builder):
         self._spec["priority"] = value
         return self
 
+    def restarts(self, policy: str) -> Self:
+        """With another restartPolicy than Always."""
+        self._spec["restartPolicy"] = policy
+        return self
+
     def spec(self) -> Json:
         """The pod spec, unassigned."""
         spec = deepcopy(self._spec)
