@@ -62,8 +62,9 @@ class Failure(Struct, frozen=True):
     lasting: bool = False
 
 
-def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Failure:
-    """The meaning of what urllib3, the client or a socket raised. In doubt, the request was sent."""
+def explain(e: Exception, *, connect_timeout: float, read_timeout: float, sent: bool) -> Failure:
+    """The meaning of what urllib3, the client or a socket raised. In doubt, the request was sent; `sent`: it
+    went out, at least in part."""
     chain = _chain(e)
     deepest = chain[-1]
 
@@ -74,7 +75,8 @@ def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Fai
     # connection is a kind of connect timeout to urllib3.
     if has(LateError):
         return Failure(f"not sent: {deepest}", False, "look at the network between here and the API server")
-    if has(urllib3_errors.ProxyError):
+    # Behind a proxy a connection that is lost later is one to urllib3, too.
+    if has(urllib3_errors.ProxyError) and not sent:
         remedy = "see proxy-url in the kubeconfig, $HTTPS_PROXY and $NO_PROXY"
         return Failure(f"the proxy does not connect: {deepest}", False, remedy)
     if has(urllib3_errors.NameResolutionError):
@@ -342,6 +344,7 @@ class Connection:
     ) -> Any:
         """urllib3's response with a 2xx status, its body not read yet."""
         rest = self._rest
+        self._sockets.sent = False
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
         headers = self._headers(target, accept, content_type if body is not None else "", gzip, renew)
         try:
@@ -420,7 +423,8 @@ class Connection:
         return loaded
 
     def _no_answer(self, e: Exception, target: Target, timeout: tuple[float, float]) -> KubeError:
-        failure = explain(e, connect_timeout=timeout[0], read_timeout=timeout[1])
+        sent = self._sockets.sent
+        failure = explain(e, connect_timeout=timeout[0], read_timeout=timeout[1], sent=sent)
         remedy = failure.remedy or (
             f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
         )
@@ -456,10 +460,10 @@ class Backoff(Struct, frozen=True):
     longest_wait: float = 60.0
 
     def delay(self, tried: int, retry_after: float | None, rng: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after so many tries; never less than the server asked for."""
+        """Seconds to wait after so many tries; what the server asked for at least, up to `longest_wait`."""
         own = min(self.cap, self.first * 2.0 ** min(tried - 1, _DOUBLED)) * (0.5 + 0.5 * rng())
         # Many clients were told the same number: spread them.
-        return max(own, retry_after + rng()) if retry_after is not None else own
+        return max(own, min(retry_after, self.longest_wait) + rng()) if retry_after is not None else own
 
 
 def retriable(error: KubeError) -> bool:

@@ -370,12 +370,21 @@ class Sockets:
     def ask(self, sock: socket.socket) -> None:
         """The connection is there, nothing is sent yet. Raises LateError."""
         fresh = getattr(self._asked, "fresh", None)
-        if fresh is None:
-            return
-        if not fresh():
-            raise LateError("the connection took so long that what it was sent for had become old")
-        self._asked.sock = sock
-        _when_closed(sock, drop=True)
+        if fresh is not None:
+            if not fresh():
+                raise LateError("the connection took so long that what it was sent for had become old")
+            self._asked.sock = sock
+            _when_closed(sock, drop=True)
+        self._asked.sent = True
+
+    @property
+    def sent(self) -> bool:
+        """Whether this thread's request went out, or a part of it, and not only what connects to a proxy."""
+        return getattr(self._asked, "sent", False)
+
+    @sent.setter
+    def sent(self, so_far: bool) -> None:
+        self._asked.sent = so_far
 
     def opened(self, sock: socket.socket) -> None:
         """A socket was connected."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rebalancer.kube import evictor as module
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.evictor import RecordingEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.outcome import Result
@@ -14,6 +18,7 @@ from tests.support.build import objects, pdb
 from tests.support.runs.one_eviction import WEB, budget_status, posts, victim
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.servers.api import FakeTime, connected, evictor_of, objects_of
+from tests.support.servers.relay import Relay
 
 
 @pytest.fixture
@@ -251,6 +256,22 @@ def test_an_answer_that_only_has_the_word_is_no_eviction(
     with connected(server) as c:
         outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
     assert (outcome.result, outcome.posts) == (Result.EVICTED, 2)
+
+
+def test_an_answer_that_is_lost_behind_a_proxy_is_read_back(
+    certificate: tuple[str, str], tmp_path: Path, time: FakeTime
+) -> None:
+    """To urllib3 a connection that is lost there is one that the proxy did not make."""
+    with ApiServer(objects(*WEB), tls=certificate) as server, Relay(server.url, tunnel=True) as proxy:
+        file = server.kubeconfig(tmp_path / "config")
+        said = json.loads(file.read_text())
+        said["clusters"][0]["cluster"]["proxy-url"] = proxy.url
+        file.write_text(json.dumps(said))
+        server.faults.add(Cut("after"), subresource="eviction", times=1)
+        connection = Connection(ClusterOptions(kubeconfig=str(file)))
+        outcome = evictor_of(connection, time).evict(victim(objects_of(connection, time)))
+        connection.close()
+    assert (outcome.result, outcome.posts, outcome.read_back) == (Result.EVICTED, 1, True)
 
 
 def test_nonsense_after_the_server_acted_is_read_back(server: ApiServer, time: FakeTime) -> None:

@@ -13,10 +13,12 @@ class Relay:
     """Between clients and the server at `url`, from `with` to its end.
 
     While it is `cut`, what arrives is kept, and delivered once it is healed, also if its sender has given up
-    by then: as a network does that retransmits, or a proxy that was stuck.
+    by then: as a network does that retransmits, or a proxy that was stuck. A `tunnel` is asked for with
+    CONNECT, as from a proxy for HTTPS.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, tunnel: bool = False) -> None:
+        self._tunnel = tunnel
         parts = urlsplit(url)
         self._server = (parts.hostname or "", parts.port or 0)
         self._open = threading.Event()
@@ -74,6 +76,11 @@ class Relay:
 
     def _relay(self, client: socket.socket) -> None:
         self._open.wait()
+        if self._tunnel:
+            asked = b""
+            while not asked.endswith(b"\r\n\r\n"):
+                asked += client.recv(65536)
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
             server = socket.create_connection(self._server, timeout=5)
         except OSError:
