@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING
-from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS
+from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.policy import owners
 from rebalancer.policy.evictable import STEERING
@@ -201,7 +201,7 @@ def _added(annotation: str, said: str, naming: Naming) -> str:
 
 
 _NAMING_ANNOTATIONS = frozenset(
-    {"volume.kubernetes.io/selected-node", BETA_CLASS, *owners.ANNOTATIONS, *QUEUES}
+    {"volume.kubernetes.io/selected-node", BETA_CLASS, *MACHINE_CONFIGS, *owners.ANNOTATIONS, *QUEUES}
 )
 _READ_ANNOTATIONS = frozenset(
     {

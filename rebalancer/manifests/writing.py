@@ -22,6 +22,7 @@ from rebalancer.model.node import (
     CANDIDATE_TAINT,
     INITIALIZED,
     LEAVING_TAINTS,
+    OUTDATED_TAINTS,
     STARTING_PREFIXES,
     STARTING_TAINTS,
 )
@@ -206,6 +207,7 @@ KNOWN_KEYS = frozenset(
     | {
         "rollouts-pod-template-hash",
         *LEAVING_TAINTS,
+        *OUTDATED_TAINTS,
         *STARTING_TAINTS,
         CANDIDATE_TAINT,
         *owners.LABELS,

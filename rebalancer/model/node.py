@@ -229,6 +229,20 @@ KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
 LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
 """Taints of nodes that are about to go."""
+OUTDATED_TAINTS = frozenset(
+    {
+        "node.cluster.x-k8s.io/outdated-revision",
+        "deployment.machine.sapcloud.io/prefer-no-schedule",
+        "kops.k8s.io/scheduled-for-update",
+    }
+)
+"""Taints of nodes that a rollout of nodes is still to replace (Cluster API, Gardener, kOps): on all of them
+from its beginning, so that a pod that has to go does not go again."""
+MACHINE_CONFIGS = (
+    "machineconfiguration.openshift.io/currentConfig",
+    "machineconfiguration.openshift.io/desiredConfig",
+)
+"""Annotations of OpenShift's nodes: they differ once it is a node's turn to be drained and set up anew."""
 STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
 """Taints of nodes that are being set up, …"""
 STARTING_PREFIXES = (
@@ -253,6 +267,12 @@ def is_leaving(node: Node) -> bool:
         or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
         or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
     )
+
+
+def is_outdated(node: Node) -> bool:
+    """Whether a rollout of nodes is about to replace the node, or to drain it and set it up anew."""
+    current, desired = (node.metadata.annotations.get(a) for a in MACHINE_CONFIGS)
+    return (desired or current) != current or any(t.key in OUTDATED_TAINTS for t in node.spec.taints)
 
 
 def is_failing(node: Node) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import is_leaving
+from rebalancer.model.node import is_leaving, is_outdated
 from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot
@@ -120,7 +120,7 @@ Order = tuple[bool, bool, int, int, int, int, float, str, str]
 
 def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
     """A sort key: the best victim first."""
-    going = snapshot.going.union(n.name for n in snapshot.nodes if is_leaving(n))
+    going = snapshot.going.union(n.name for n in snapshot.nodes if is_leaving(n) or is_outdated(n))
 
     def order(pod: Pod) -> Order:
         headroom = min((b.allowed for b in budgets.of(pod)), default=1 << 30)

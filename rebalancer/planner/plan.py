@@ -272,8 +272,8 @@ _MESSAGES = {
     ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
     ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up, or on which "
     "a DaemonSet's pod is still to be made",
-    ReasonCode.NODE_EXPIRING: "its replacement could land on a node that Karpenter is about to replace: it "
-    "has drifted, or expires within an hour",
+    ReasonCode.NODE_EXPIRING: "its replacement could land on a node that is about to be replaced: by "
+    "Karpenter, as it has drifted or expires within an hour, or by a rollout of nodes",
     ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods or "
     "none for its operating system, RuntimeClass, users, groups or volumes, is of an architecture on which "
     "no Ready pod runs its images, or that it would have to leave again because of a taint",
@@ -291,7 +291,8 @@ _REMEDIES = {
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
     ReasonCode.NODE_STARTING: "wait until it is initialized and has its DaemonSets' pods, or drop the "
     "toleration that admits such nodes",
-    ReasonCode.NODE_EXPIRING: "let Karpenter finish; a node that it leaves for an hour counts as staying",
+    ReasonCode.NODE_EXPIRING: "let the nodes be replaced; one that Karpenter leaves for an hour counts as "
+    "staying",
     ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes; where "
     "systems or architectures differ, select kubernetes.io/os or kubernetes.io/arch in the template",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",

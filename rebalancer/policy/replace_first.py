@@ -15,7 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import OwnerReference, is_leaving
+from rebalancer.model.node import OwnerReference, is_leaving, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector, canonical
@@ -148,7 +148,8 @@ class ReplaceFirst:
     @cached_property
     def _going(self) -> frozenset[str]:
         return candidates(self._snapshot).union(
-            self._snapshot.going, (n.name for n in self._snapshot.nodes if is_leaving(n))
+            self._snapshot.going,
+            (n.name for n in self._snapshot.nodes if is_leaving(n) or is_outdated(n)),
         )
 
     def _found(self, pod: Pod, owner: Workload) -> Release | Reason:

@@ -19,6 +19,7 @@ from rebalancer.model.node import (
     CANDIDATE_TAINT,
     HOSTNAME,
     LEAVING_TAINTS,
+    OUTDATED_TAINTS,
     REGION,
     STARTING_PREFIXES,
     STARTING_TAINTS,
@@ -39,7 +40,7 @@ from rebalancer.spread.constraint import Constraint
 
 # A snapshot with more nodes, or with larger ones.
 
-_PASSING = LEAVING_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
+_PASSING = LEAVING_TAINTS | OUTDATED_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
 _BY_KUBERNETES = "node.kubernetes.io/"
 
 
@@ -93,7 +94,7 @@ def lasting_spec(node: Node) -> NodeSpec:
 
 def _copy(name: str, like: Node, labels: Mapping[str, str]) -> Node:
     own = {**like.labels, HOSTNAME: name, **labels}
-    metadata = replace(like.metadata, name=name, uid="", labels=own)
+    metadata = replace(like.metadata, name=name, uid="", labels=own, annotations={})
     return Node(metadata=metadata, spec=lasting_spec(like), status=replace(like.status, conditions=()))
 
 

@@ -23,7 +23,7 @@ from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import Node, is_failing, is_leaving, is_starting, set_up_by
+from rebalancer.model.node import Node, is_failing, is_leaving, is_outdated, is_starting, set_up_by
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
@@ -167,7 +167,8 @@ class Simulation:
         self.failing: Bools = np.array(table.answers(is_failing), dtype=np.bool_)
         """bool[N]: nodes on which nothing starts."""
         self.expiring: Bools = np.array([n in snapshot.going for n in table.names], dtype=np.bool_)
-        """bool[N]: nodes that Karpenter is about to replace."""
+        self.expiring |= np.array(table.answers(is_outdated), dtype=np.bool_)
+        """bool[N]: nodes that Karpenter, or a rollout of nodes, is about to replace."""
         self.barred: Bools = self.leaving | self.starting | self.failing | self.expiring
         """bool[N]: nodes on which no replacement may land."""
         self.rejecting = Kubelets(self.state).rejecting

@@ -22,7 +22,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
-from rebalancer.model.node import Node, is_leaving, set_up_by
+from rebalancer.model.node import Node, is_leaving, is_outdated, set_up_by
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import WORKLOADS, Snapshot
@@ -177,7 +177,10 @@ class SpreadNow:
 
 def facts_of(nodes: Iterable[Node]) -> dict[str, tuple[object, ...]]:
     """What a plan rests on of each node; heartbeats change nothing of it."""
-    return {n.name: (n.ready, is_leaving(n), n.labels, sorted(map(str, n.spec.taints))) for n in nodes}
+    return {
+        n.name: (n.ready, is_leaving(n), is_outdated(n), n.labels, sorted(map(str, n.spec.taints)))
+        for n in nodes
+    }
 
 
 _OVERDUE = 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.node import is_failing, is_leaving, is_starting
+from rebalancer.model.node import OUTDATED_TAINTS, is_failing, is_leaving, is_starting
 from rebalancer.model.quantity import rfc3339
 from rebalancer.model.snapshot import candidates
 from rebalancer.planner import plan
@@ -265,6 +265,42 @@ def test_while_a_node_that_is_certain_to_go_could_be_chosen_a_move_waits() -> No
     assert all(is_wait(b.reason) for b in made.blocked)
     [stuck] = [node_claim("c", "b-0", age=DAY, drifted=2 * HOUR)]
     assert len(plan(snapshot(*nodes(a=1, b=2), stuck, web)).moves) == 2
+
+
+CONFIG = "machineconfiguration.openshift.io/{}Config"
+
+
+def reconfigured(name: str, current: str, desired: str) -> Any:
+    (found,) = node(name).zone(name[0]).build()
+    found["metadata"]["annotations"] = {CONFIG.format("current"): current, CONFIG.format("desired"): desired}
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(
+            lambda name, key=key: node(name).zone(name[0]).taint(key, effect="PreferNoSchedule")
+            for key in sorted(OUTDATED_TAINTS)
+        ),
+        lambda name: reconfigured(name, "rendered-1", "rendered-2"),
+    ],
+    ids=[*sorted(OUTDATED_TAINTS), "OpenShift"],
+)
+def test_a_node_that_a_rollout_of_nodes_is_to_replace_takes_nobody_and_gives_first(make: Any) -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 4})
+    made = plan(snapshot(node("a-0").zone("a"), make("b-0"), web))
+    assert {b.reason.code.value for b in made.blocked} == {"node-expiring"}
+    for outdated, other in (("a-0", "a-1"), ("a-1", "a-0")):
+        web = workload("web").spread("zone", 1).placed({"a-0": 2, "a-1": 2})
+        made = plan(snapshot(node(other).zone("a"), make(outdated), node("b-0").zone("b"), web))
+        assert [m.pod.node_name for m in made.moves] == [outdated] * 2
+
+
+def test_a_node_whose_configuration_is_as_it_is_to_be_takes_pods() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 4})
+    made = plan(snapshot(node("a-0").zone("a"), reconfigured("b-0", "rendered-1", "rendered-1"), web))
+    assert len(made.moves) == 2
 
 
 def test_pods_on_a_node_that_is_certain_to_go_are_the_first_to_leave() -> None:
