@@ -43,7 +43,7 @@ PODS = 1_000
 TIGHT = {
     "50 nodes": Tight(50, 1_000, 10, 12),
     "with pods that wait": Tight(50, 1_000, 10, 8, 80),
-    "each its own size": Tight(50, 1_000, 10, 12, own_sizes=True),
+    "each its own size": Tight(20, 400, 10, 8, own_sizes=True),
 }
 _MORE = 4_000
 
