@@ -30,7 +30,7 @@ def test_no_placement_beats_it(listed: list[Json]) -> None:
     assert made.least_excess <= independent.excess
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5, pytest.param(1, marks=pytest.mark.nightly)])
 def test_it_is_what_the_independent_program_reaches(seed: int) -> None:
     listed = list(random_cluster(Random(f"least/{seed}"), ("small", "full", "tiny")[seed % 3]))
     made, independent = plan(decoded(listed)), bound(Cells.of(State.of(listed)))
@@ -38,17 +38,17 @@ def test_it_is_what_the_independent_program_reaches(seed: int) -> None:
     assert (made.least_excess, made.least_exact) == (independent.excess, True)
 
 
-def test_each_constraint_has_its_own() -> None:
-    for seed in range(1, 8, 3):
-        listed = list(random_cluster(Random(f"least/{seed}"), "full"))
-        made = plan(decoded(listed))
-        assert made.residual_excess
-        for c in made.constraints:
-            if c.residual_excess:
-                assert c.least_excess is not None
-                assert 0 <= c.least_excess <= c.residual_excess
-            else:
-                assert c.least_excess is None
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 7))])
+def test_each_constraint_has_its_own(seed: int) -> None:
+    listed = list(random_cluster(Random(f"least/{seed}"), "full"))
+    made = plan(decoded(listed))
+    assert made.residual_excess
+    for c in made.constraints:
+        if c.residual_excess:
+            assert c.least_excess is not None
+            assert 0 <= c.least_excess <= c.residual_excess
+        else:
+            assert c.least_excess is None
 
 
 def test_a_swap_between_full_zones_is_not_walkable_in_steps_that_do_no_harm() -> None:

@@ -490,7 +490,10 @@ def patched(server: ApiServer) -> list[Access]:
     return [a for a in server.accesses if a.verb == "patch"]
 
 
-@pytest.mark.parametrize(("workloads", "seconds", "shrink_by"), [(20, 10.0, 10), (250, 60.0, 4)])
+@pytest.mark.parametrize(
+    ("workloads", "seconds", "shrink_by"),
+    [(20, 10.0, 10), pytest.param(250, 60.0, 4, marks=pytest.mark.nightly)],
+)
 def test_a_burst_is_right_within(workloads: int, seconds: float, shrink_by: int) -> None:
     time = FakeTime()
     with ApiServer(crowd(workloads)) as server, connected(server) as connection:

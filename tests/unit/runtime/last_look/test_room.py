@@ -43,6 +43,11 @@ from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.test_vertical_autoscalers import vpa
 
+EVERY_SCENARIO = [
+    pytest.param(name, marks=[pytest.mark.nightly] * (name == "random_cluster")) for name in SCENARIOS
+]
+"""The large one at night."""
+
 
 class World:
     """Pods and nodes that come and go under a plan; the watch that shows them."""
@@ -161,7 +166,7 @@ def web(*more: Builder | Json, certainty: Certainty = "certain") -> World:
 
 
 @pytest.mark.parametrize("order", ["planned", "reversed", "shuffled"])
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", EVERY_SCENARIO)
 def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: str) -> None:
     """Before each eviction, with those before it in the same wave terminating, landed, or some of each."""
     rng = random.Random(7)
@@ -185,7 +190,7 @@ def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: 
 
 
 @pytest.mark.parametrize("release", [False, True])
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", EVERY_SCENARIO)
 def test_what_is_around_a_pod_says_the_same_of_it_as_the_whole_cluster(name: str, release: bool) -> None:
     """Whatever a protection reads: one that looks further shows here."""
     w = World(decoded(scenario(name)))
