@@ -7,8 +7,11 @@ never is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
-from rebalancer.admission import enforced, unsafe_sysctls
+from msgspec import json
+
+from rebalancer.admission import LATEST, enforced, unsafe_sysctls, violations
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
@@ -29,8 +32,9 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.snapshot import Snapshot, consequence
+from rebalancer.model.workload import Workload
 
 VOLUME_KINDS = (
     "PersistentVolumeClaim",
@@ -200,8 +204,7 @@ def _pod(template: PodTemplate) -> Iterator[str]:
             "template asks for nor its namespace's annotations or its RuntimeClass now"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
-    containers = (*template.containers, *template.init_containers)
-    if any(c.local for c in containers) or any(v.local for v in template.volumes):
+    if any(c.local for c in _containers(template)) or any(v.local for v in template.volumes):
         yield "the pod has an image that is never pulled (Never), and not all nodes may have it"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
@@ -224,19 +227,42 @@ def _on_nodes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 
 
 def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    """Pod Security judges the pod with all that admission has added, of which only the rest is known."""
+    """Pod Security judges the pod with what admission adds; policy has judged its owner's template."""
     namespace = state.snapshot.namespaces.get(template.namespace)
-    level = enforced(namespace.metadata.labels)[0] if namespace is not None else ""
-    if not level or template.controller is None:
+    minor = state.version.minor[1] if state.version.supported else LATEST
+    level, version = enforced(namespace.metadata.labels, minor) if namespace is not None else ("", minor)
+    if not level or (owner := _owner(state, template)) is None or (made := owner.template) is None:
         return
-    _, kind, name = template.controller
-    owner = state.snapshot.workloads_by_name.get((kind, template.namespace, name))
-    made = owner.template if owner is not None else None
-    if made is not None and _containers(template) > _containers(made):
+    named, mounted = {c.name for c in _containers(made)}, {v.name for v in made.volumes}
+    containers = tuple(c.security for c in _containers(template) if c.name not in named)
+    volumes = tuple((v.name, v.kind) for v in template.volumes if v.name not in mounted)
+    if not (containers or volumes):
+        return
+    if found := _forbidden(owner.security or b"{}", containers, volumes, level, version):
         yield (
-            f"namespace {template.namespace} enforces Pod Security level {level}, and admission adds "
-            "containers to the pod that are not judged"
+            f"namespace {template.namespace} enforces Pod Security level {level}, which the pod does not "
+            f"keep with what admission adds to it ({found[0]})"
         )
+
+
+@lru_cache(1024)
+def _forbidden(
+    asked: bytes,
+    containers: tuple[bytes, ...],
+    volumes: tuple[tuple[str, str], ...],
+    level: str,
+    version: int,
+) -> tuple[str, ...]:
+    pod = json.decode(asked)
+    spec = pod.setdefault("spec", {})
+    spec["containers"] = [*spec.get("containers", ()), *map(json.decode, containers)]
+    spec["volumes"] = [*spec.get("volumes", ()), *({"name": name, kind: {}} for name, kind in volumes)]
+    return violations(pod, level, version)
+
+
+def _owner(state: ClusterState, template: PodTemplate) -> Workload | None:
+    _, kind, name = template.controller or ("", "", "")
+    return state.snapshot.workloads_by_name.get((kind, template.namespace, name))
 
 
 def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
@@ -250,8 +276,8 @@ def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
             yield f"the pod takes more {r} than its owner's template states, for which more nodes have room"
 
 
-def _containers(template: PodTemplate) -> int:
-    return len(template.containers) + len(template.init_containers)
+def _containers(template: PodTemplate) -> tuple[Container, ...]:
+    return (*template.init_containers, *template.containers)
 
 
 def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:

@@ -99,6 +99,7 @@ class Container(Struct, frozen=True, eq=False):
     """A container; its requests and limits are in the scheduler's integers.
 
     `sidecar`: an init container with restartPolicy Always. `local`: its image is never pulled.
+    `security`: what Pod Security reads of it, as JSON.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Container(Struct, frozen=True, eq=False):
     host_ports: tuple[HostPort, ...] = ()
     sidecar: bool = False
     local: bool = False
+    security: bytes = b"{}"
 
 
 DISKS_IN_PODS = frozenset(

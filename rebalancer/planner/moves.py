@@ -162,7 +162,7 @@ class Judge:
         self.waiting = waiting
         self.certainty = certainty
         self._classes = classes
-        self._admitted = not unseen(simulation.state.snapshot)
+        self._unseen = unseen(simulation.state.snapshot)
 
     @remembered(by=lambda pod: pod.key)
     def order(self, pod: Pod) -> Order:
@@ -180,9 +180,10 @@ class Judge:
             candidate.pod, replacement, after_gone=candidate.members.stateful, release=release
         )
 
-    def foreseeable(self, replacement: PodTemplate) -> bool:
-        """Whether what the filter says of the replacement can be relied on (contract, clause 10)."""
-        return self._admitted and not self.simulation.uncertainties(replacement)
+    def doubt(self, replacement: PodTemplate) -> str:
+        """Why what the filter says of the replacement cannot be relied on (contract, clause 10); "" if it
+        can."""
+        return self._unseen or next(iter(self.simulation.uncertainties(replacement)), "")
 
     def unplaceable(
         self, replacement: PodTemplate, landing: Landing, also: Rows | None = None
@@ -243,10 +244,11 @@ class HardJudge(Judge):
         if self.simulation.leaves_alone(pod, replacement, nodes):
             yield left_alone(pod)
             return
-        if self.foreseeable(replacement):
+        if not (doubt := self.doubt(replacement)):
             yield self._hold(placed, candidate, replacement, landing, nodes, certain=True)
         elif self.certainty == "certain":
-            yield refused(pod, ReasonCode.NOT_CERTAIN, nodes=len(nodes))
+            message = f"what becomes of its replacement cannot be predicted with certainty: {doubt}"
+            yield refused(pod, ReasonCode.NOT_CERTAIN, message, nodes=len(nodes))
         if self.certainty == "likely":
             best = self.simulation.preferred(pod, replacement, landing)
             yield self._hold(placed, candidate, replacement, landing, best, certain=False)

@@ -303,7 +303,7 @@ class SoftJudge(Judge):
         """What forbids the move wherever among the nodes that the filter leaves it would land."""
         if (code := self.unplaceable(replacement, landing, also)) is not None:
             return code
-        if self.certainty == "certain" and not self.foreseeable(replacement):
+        if self.certainty == "certain" and self.doubt(replacement):
             return ReasonCode.NOT_CERTAIN
         nodes = np.flatnonzero(landing.anywhere)
         if also is not None:

@@ -24,7 +24,7 @@ from rebalancer.model.pod import Container, Pod, PodTemplate, Requests, pod_requ
 from rebalancer.model.quantity import amount, milli, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Requirement
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, consequence
 from rebalancer.model.workload import (
     LimitRange,
     LimitRangeItem,
@@ -125,9 +125,10 @@ class Quotas:
                     yield asked, quota, limit
 
 
-def unseen(snapshot: Snapshot) -> bool:
-    """Whether quotas may exist that this tool has no right to read. Any replacement may then be refused."""
-    return "ResourceQuota" in snapshot.refused
+def unseen(snapshot: Snapshot) -> str:
+    """Why any replacement may be refused: quotas may exist that cannot be read; "" if none."""
+    kind = "ResourceQuota"
+    return f"{kind}s cannot be read: {consequence(kind)}" if kind in snapshot.refused else ""
 
 
 class Charged:

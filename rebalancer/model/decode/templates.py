@@ -65,6 +65,23 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
     restart_policy_rules: Raw = _NONE
     volume_mounts: tuple[_MountJson, ...] = ()
     security_context: Raw = _NONE
+    liveness_probe: Raw = _NONE
+    readiness_probe: Raw = _NONE
+    startup_probe: Raw = _NONE
+    lifecycle: Raw = _NONE
+
+    def security(self) -> dict[str, object]:
+        """What Pod Security reads of it."""
+        return {"name": self.name} | _present(
+            {
+                "ports": self.ports,
+                "securityContext": self.security_context,
+                "livenessProbe": self.liveness_probe,
+                "readinessProbe": self.readiness_probe,
+                "startupProbe": self.startup_probe,
+                "lifecycle": self.lifecycle,
+            }
+        )
 
     def key(self) -> bytes:
         """Bytes that are equal for equal containers."""
@@ -77,6 +94,11 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
                 self.ports,
                 self.restart_policy.encode(),
                 self.restart_policy_rules,
+                self.security_context,
+                self.liveness_probe,
+                self.readiness_probe,
+                self.startup_probe,
+                self.lifecycle,
                 *self.mount_options,
             )
         )
@@ -232,25 +254,6 @@ class PodJson(Struct, frozen=True, rename="camel"):
     status: _PodStatus = _PodStatus()
 
 
-class _SecuredContainerJson(ContainerJson, frozen=True, rename="camel"):
-    liveness_probe: Raw = _NONE
-    readiness_probe: Raw = _NONE
-    startup_probe: Raw = _NONE
-    lifecycle: Raw = _NONE
-
-    def security(self) -> dict[str, object]:
-        return {"name": self.name} | _present(
-            {
-                "ports": self.ports,
-                "securityContext": self.security_context,
-                "livenessProbe": self.liveness_probe,
-                "readinessProbe": self.readiness_probe,
-                "startupProbe": self.startup_probe,
-                "lifecycle": self.lifecycle,
-            }
-        )
-
-
 class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):
     config_map: Raw = _NONE
     secret: Raw = _NONE
@@ -275,8 +278,6 @@ class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):
 class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     """What of a template decides whether the API server makes a pod of it."""
 
-    containers: tuple[_SecuredContainerJson, ...] = ()
-    init_containers: tuple[_SecuredContainerJson, ...] = ()
     volumes: tuple[_SecuredVolumeJson, ...] = ()
     service_account_name: str = ""
     service_account: str = ""
@@ -653,6 +654,7 @@ def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Contai
         ),
         sidecar=init and wire.restart_policy == "Always",
         local=wire.image_pull_policy == _NEVER,
+        security=msgspec.json.encode(wire.security()),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from rebalancer.admission import ENFORCE
 from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.policy.options import PolicyOptions
 from tests.support.build import (
     claim,
     decoded,
@@ -47,16 +49,48 @@ def test_what_is_not_modelled_is_named(field: str, value: object, text: str) -> 
     assert text in Asked(nodes(a=1), new).doubts
 
 
-@pytest.mark.parametrize("level", ["", "baseline"])
-def test_what_admission_adds_to_a_pod_is_not_judged_by_pod_security(level: str) -> None:
+SAFE = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "seccompProfile": {"type": "RuntimeDefault"},
+    "capabilities": {"drop": ["ALL"]},
+}
+MESH: Mapping[str, Any] = {"name": "mesh", "image": "mesh"}
+NET_ADMIN = {"capabilities": {"add": ["NET_ADMIN"]}}
+HOST_PROBE = {"livenessProbe": {"tcpSocket": {"host": "192.0.2.1", "port": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("level", "added", "doubt"),
+    [
+        ("", {"containers": [{**MESH, "securityContext": NET_ADMIN}]}, ""),
+        ("baseline", {"initContainers": [MESH]}, ""),
+        ("baseline", {"containers": [MESH]}, ""),
+        ("baseline", {"initContainers": [{**MESH, "securityContext": NET_ADMIN}]}, "capabilities"),
+        ("baseline", {"containers": [{**MESH, "ports": [{"containerPort": 1, "hostPort": 1}]}]}, "hostPorts"),
+        ("baseline", {"containers": [{**MESH, **HOST_PROBE}]}, "hostProbesAndHostLifecycle"),
+        ("baseline", {"volumes": [{"name": "logs", "hostPath": {"path": "/var/log"}}]}, "hostPathVolumes"),
+        ("restricted", {"containers": [MESH]}, "allowPrivilegeEscalation"),
+        ("restricted", {"containers": [{**MESH, "securityContext": SAFE}]}, ""),
+    ],
+    ids=str,
+)
+def test_what_admission_adds_to_a_pod_is_judged_by_pod_security(
+    level: str, added: Mapping[str, list[Any]], doubt: str
+) -> None:
     labels = {ENFORCE: level} if level else {}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
-    things = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}), space)
-    assert all(m.certain for m in plan(decoded(things)).moves)
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    web._spec["containers"][0]["securityContext"] = SAFE
+    things = objects(nodes(a=1, b=1), web, space)
     for one in things:
         if one["kind"] == "Pod":
-            one["spec"]["initContainers"] = [{"name": "mesh", "image": "mesh"}]
-    assert bool(plan(decoded(things)).moves) is not bool(level)
+            for field, more in added.items():
+                one["spec"][field] = [*one["spec"].get(field, ()), *more]
+    allowing = PlanOptions(policy=PolicyOptions(evict_local_storage_pods=True))
+    made = plan(decoded(things), allowing)
+    assert bool(made.moves) is not bool(doubt)
+    assert all(doubt in b.reason.message for b in made.blocked)
 
 
 @pytest.mark.parametrize(
