@@ -372,7 +372,7 @@ class _World:
     @remembered()
     def _opened_by(self, replacement: PodTemplate) -> frozenset[int]:
         """The kinds of waiting pods to which the replacement can open a node."""
-        return frozenset(k for k, (t, *_) in self._of_kind.items() if self._meet(t, replacement)[2])
+        return frozenset(k for k, t in self._let_in_by_others if self._meet(t, replacement)[2])
 
     def _after(self, placed: Iterable[PodTemplate]) -> frozenset[int]:
         """The kinds of waiting pods to which these can open a node."""
@@ -430,10 +430,15 @@ class _World:
         placed = self._of_kind[kind][0]
         alone = sum(len(self.pods[id(t)]) for t in self._of_kind[kind]) == 1
         return frozenset(
-            k
-            for k, (t, *_) in self._of_kind.items()
-            if not (alone and k == kind) and self._meet(t, placed)[2]
+            k for k, t in self._let_in_by_others if not (alone and k == kind) and self._meet(t, placed)[2]
         )
+
+    @cached_property
+    def _let_in_by_others(self) -> list[tuple[int, PodTemplate]]:
+        """The kinds, and one of each, to which any placement at all can open a node."""
+        state = self._simulation.state
+        first = ((k, t) for k, (t, *_) in self._of_kind.items())
+        return [(k, t) for k, t in first if state.terms.of(t).required or state.constraints(t, hard=True)]
 
     @cached_property
     def _of_kind(self) -> dict[int, list[PodTemplate]]:

@@ -177,7 +177,8 @@ class Scheduler:
         if waiting is None or not opened:
             return members
         heads = [queue.moves[0] for queue in queues]
-        free = [h for h in heads if not waiting.interferes(h.pod, h.replacement)]
+        # As they are needed: where many pods wait, each question takes a while.
+        free = (h for h in heads if not waiting.interferes(h.pod, h.replacement))
         each = (self._wave([([h], alone(h))], elsewhere, None)[0] for h in free)
         return next((m for m in each if m), [])
 
