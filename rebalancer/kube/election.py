@@ -122,6 +122,8 @@ class Elector:
         self._seen: float | None = None
         self._error: KubeError | None = None
         self._told = False
+        self.term = 0
+        """The lease's transitions when this process last led: those of others since then are not its own."""
         self.notes: dict[str, str] = {}
         """Annotations that the lease gets with the next renewal."""
         self._brake_read = "-", 0.0
@@ -297,6 +299,7 @@ class Elector:
         if self._since is None or sent >= self._until:
             self._since = sent
         self._observe(lease)
+        self.term = lease.spec.lease_transitions
         self._until = sent + self._options.renew_deadline
         self._look_at_brake()
 

@@ -110,8 +110,8 @@ def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
-    """`term`: the lease's transitions when it was made. `made`, `until`: epoch seconds; without another one
-    by then, its holder is gone."""
+    """`term`: the lease's transitions when its holder last led. `made`, `until`: epoch seconds; without
+    another one by then, its holder is gone."""
 
     until: float
     term: Annotated[int, Meta(ge=0, lt=2**31)] = 0  # leaseTransitions is an int32

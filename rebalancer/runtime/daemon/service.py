@@ -447,7 +447,7 @@ class Service:
             ).start()
 
     def _term(self) -> int:
-        return self.elector.status().transitions if self.elector is not None else 0
+        return self.elector.term if self.elector is not None else 0
 
     def _led(self, leading: bool) -> None:
         self.observer.on_leading(leading)

@@ -311,7 +311,7 @@ def session(
         clock,
         attended=attended,
         writer=name,
-        term=lambda: elector.status().transitions if elector is not None else 0,
+        term=lambda: elector.term if elector is not None else 0,
         silent=settings.schedule.max_cycle_time,
         elsewhere=lambda: elector.other_ledger() if elector is not None else None,
     )

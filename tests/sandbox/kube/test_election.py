@@ -102,6 +102,16 @@ def test_a_leader_that_ends_hands_over_at_once_and_is_counted(server: ApiServer)
     assert lease(server)["spec"]["holderIdentity"] == ""
 
 
+def test_who_sees_that_another_leads_has_no_part_in_that_term(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        edit(server, lambda o: o["spec"].update(holderIdentity="b", leaseTransitions=7))
+        until(lambda: a.status().holder == "b")
+        assert (a.term, a.status().transitions) == (0, 7)
+        until(a.still_leading)
+        assert a.term == 8
+
+
 def test_whoever_leads_hears_of_it_and_of_its_end(server: ApiServer) -> None:
     heard: list[bool] = []
     with running(server, "a", on_change=heard.append) as (a,):

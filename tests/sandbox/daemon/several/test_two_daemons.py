@@ -44,6 +44,7 @@ def afterwards(pair: Pair, before: int) -> None:
     print(f"{dict(pair.carried_out())}; of the former leader after its lease was lost: {late}")
     assert late <= 1
     assert "no longer leading" in pair.first.said()
+    assert "without the same lease" not in pair.first.said() + pair.second.said(), "it claims its own term"
     pair.check(late)
     assert pair.second.end() == 0
 
