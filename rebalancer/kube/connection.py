@@ -7,11 +7,13 @@ client are not used.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import IncompleteRead
 from typing import Any, TypeVar
@@ -37,6 +39,7 @@ from rebalancer.kube.errors import (
     ResponseError,
     ServerError,
     Sockets,
+    StatusError,
     Stream,
     Target,
     TooManyRequestsError,
@@ -186,8 +189,8 @@ class Connection:
 
     `source`: hands out the configuration, and is asked again when the server answers 401: for credentials,
     never for another cluster. `beside`: a connection to the same server. `time`: what the server's clock
-    shows. `evicting_until`: by the steady clock, until when an eviction that was sent may still be carried
-    out.
+    shows. `evicting_until`: by the steady clock, until when a request sent while `evicting` may still be
+    carried out.
     """
 
     def __init__(
@@ -286,6 +289,22 @@ class Connection:
             return Stream(answer, lambda e: self._no_answer(e, target, timeout))
 
         return self._authorized(ask)
+
+    @contextmanager
+    def evicting(self, deadline: float) -> Iterator[None]:
+        """While a request is on its way that evicts a pod, releases it or undoes that: nobody is told before
+        its end that a pause binds this process. `deadline`: seconds after which the server has given it up,
+        where it is not known to have refused it."""
+        earlier, until = self.evicting_until, steady() + deadline
+        self.evicting_until = math.inf
+        try:
+            yield
+            until = 0.0
+        except StatusError as e:
+            until = until if isinstance(e, ServerError) else 0.0
+            raise
+        finally:
+            self.evicting_until = max(earlier, until)
 
     def decoded(self, body: bytes | msgspec.Raw, of: type[T], target: Target) -> T:
         """What an answer says. Raises ResponseError where that cannot be of an API server."""

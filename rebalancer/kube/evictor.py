@@ -16,15 +16,15 @@ Nothing below sends it again by itself: only here is it known that the cluster w
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, steady
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait
 from rebalancer.kube.errors import (
     PROXY,
     ConfigurationError,
@@ -277,14 +277,10 @@ class LiveEvictor(Evictor):
                 return no
             sent_at = self._monotonic()
             attempt.posts += 1
-            deadline = steady() + _SERVER_DEADLINE
-            self._on_its_way(math.inf)
             try:
-                status = self._post(pod, reason, fresh)
-                self._on_its_way(0.0)
+                with nullcontext() if self._dry_run else self._connection.evicting(_SERVER_DEADLINE):
+                    status = self._post(pod, reason, fresh)
             except KubeError as e:
-                refused = isinstance(e, StatusError) and not isinstance(e, ServerError)
-                self._on_its_way(0.0 if refused else deadline)
                 log.info("evict %s: %s", pod.key, e.message)
                 attempt.failed(e, self._monotonic())
                 last = e
@@ -296,11 +292,6 @@ class LiveEvictor(Evictor):
                 say = f"{pod.key} would be evicted, says the API server"
                 return attempt.ended(Result.WOULD_EVICT, say, status=status)
             return attempt.ended(Result.EVICTED, f"{pod.key} evicted", status=status)
-
-    def _on_its_way(self, until: float) -> None:
-        """Nobody is told that a pause binds this process before."""
-        if not self._dry_run:
-            self._connection.evicting_until = until
 
     def _not_sent(
         self, pod: Pod, attempt: Attempt, last: KubeError | None, may_not: Question

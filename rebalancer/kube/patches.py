@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any, Literal
 
@@ -158,15 +159,16 @@ class ReleasePatches:
         query: dict[str, str | int] = {"fieldManager": RELEASE_MANAGER, "timeout": f"{_SERVER_DEADLINE}s"}
         if dry:
             query["dryRun"] = "All"
-        self._asked(
-            "PATCH",
-            pod,
-            query=query,
-            body={"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, **metadata}},
-            content_type="application/merge-patch+json",
-            once=True,
-            fresh=fresh,
-        )
+        with nullcontext() if dry else self._connection.evicting(_SERVER_DEADLINE):
+            self._asked(
+                "PATCH",
+                pod,
+                query=query,
+                body={"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, **metadata}},
+                content_type="application/merge-patch+json",
+                once=True,
+                fresh=fresh,
+            )
 
     def _asked(self, method: Literal["GET", "PATCH"], pod: Pod, **more: Any) -> _Head:
         where = _PODS, pod.namespace, pod.name

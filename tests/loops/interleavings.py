@@ -131,7 +131,7 @@ class InProcess:
 
     who = "the embedded cluster"
     evicting_until = 0.0
-    decoded = Connection.decoded
+    decoded, evicting = Connection.decoded, Connection.evicting
 
     def __init__(
         self, world: Interleaving, dies_at: int = 0, *, sent: bool = False, calm: bool = False

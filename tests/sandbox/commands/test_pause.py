@@ -22,12 +22,12 @@ from rebalancer.kube.leases import SEEN
 from rebalancer.policy.annotations import FOR_RUN, PAUSE
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings
-from tests.support.build import objects
+from tests.support.build import deployment, nodes, objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.processes.forked import Program
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Delay, Garbage, Reply
+from tests.support.sandbox import ApiServer, Cluster, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
 from tests.support.servers.api import connected
 from tests.support.waiting import until
@@ -696,6 +696,20 @@ def test_nobody_is_said_to_have_seen_it_while_an_eviction_is_on_its_way(
         assert not done.not_seen
         time.sleep(9)
         assert landed() == before
+
+
+def test_nor_while_a_pod_is_being_released(tmp_path: Path) -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1})
+    settings = BRISK.replace("canary: 0", "canary: 0, method: replaceFirst")
+    with Cluster(objects(*nodes(a=2, b=2, c=2), web), ready_after=0.01) as cluster:
+        cluster.settle()
+        slow = cluster.faults.add(Delay(6.0), verb="patch", resource="pods", skip=1, times=1)
+        with daemon(cluster.server, tmp_path / "daemon", settings, "--execute"):
+            until(lambda: slow.hits > 0)
+            done = paused_now(cluster.server, patience=60.0)
+            assert (len(done.seen_by), done.not_seen) == (1, [])
+            patched = [a.code for a in cluster.server.accesses if a.verb == "patch" and a.resource == "pods"]
+            assert patched[:2] == [200, 200], "the trial, and what the pause waited for"
 
 
 def test_an_installation_that_takes_over_the_brake_of_a_run_keeps_it(tmp_path: Path) -> None:
