@@ -122,6 +122,26 @@ def admit_pod(pod: Object, classes: dict[str, Object], node: Object | None) -> N
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
 
 
+# What meshes' webhooks add where a pod, or else its namespace, asks for it.
+#
+# Rule: istio pkg/kube/inject (``injectRequired``); linkerd2 pkg/inject; the documentation of Kuma.
+
+PROXIES: Mapping[str, tuple[str, ...]] = {
+    "istio-proxy": ("sidecar.istio.io/inject", "istio-injection", "istio.io/rev"),
+    "linkerd-proxy": ("linkerd.io/inject",),
+    "kuma-sidecar": ("kuma.io/sidecar-injection",),
+}
+"""The container that each adds, and the labels and annotations by which it goes, the first before others."""
+INJECTING = tuple(key for keys in PROXIES.values() for key in keys)
+
+
+def proxies(said: Mapping[str, str]) -> set[str]:
+    """The containers that are added where these labels and annotations stand, the pod's before its
+    namespace's."""
+    words = {name: next((said[k] for k in keys if k in said), "") for name, keys in PROXIES.items()}
+    return {name for name, word in words.items() if word not in ("", "disabled", "false")}
+
+
 # What Pod Security admission refuses: the checks of the Pod Security Standards, on plain JSON.
 #
 # As in kubernetes staging/src/k8s.io/pod-security-admission/policy up to release-1.37, one function for

@@ -6,12 +6,12 @@ never is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from msgspec import json
 
-from rebalancer.admission import LATEST, enforced, unsafe_sysctls, violations
+from rebalancer.admission import LATEST, enforced, proxies, unsafe_sysctls, violations
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
@@ -66,6 +66,7 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
         *_pod(template),
         *_on_nodes(state, template),
         *_admitted(state, template),
+        *_injected(state, template),
         *_smaller(state, template),
         *_hidden(state, profile, template),
     )
@@ -243,6 +244,23 @@ def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
             f"namespace {template.namespace} enforces Pod Security level {level}, which the pod does not "
             f"keep with what admission adds to it ({found[0]})"
         )
+
+
+def _injected(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    """Pods that were made before a mesh was asked for have no proxy, and their replacements have one."""
+    namespace, owner = state.snapshot.namespaces.get(template.namespace), _owner(state, template)
+    if namespace is None or owner is None or template.host_network:
+        return
+    there, noted = namespace.metadata, _annotations(owner.security)
+    said = {**there.annotations, **there.labels, **noted, **template.labels}
+    for name in sorted(proxies(said) - {c.name for c in _containers(template)}):
+        yield f"the pod or its namespace asks for a mesh's {name}, which the pod lacks and a new one may get"
+
+
+@lru_cache(1024)
+def _annotations(asked: bytes) -> Mapping[str, str]:
+    """Of a template, as far as Pod Security reads it."""
+    return (json.decode(asked or b"{}").get("metadata") or {}).get("annotations") or {}
 
 
 @lru_cache(1024)

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rebalancer.admission import INJECTING
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS
@@ -211,10 +212,11 @@ _READ_ANNOTATIONS = frozenset(
         "deployment.kubernetes.io/revision",
         "storageclass.kubernetes.io/is-default-class",
         BIND_COMPLETED,
+        *INJECTING,
     }
 )
 _MEANS_SOMETHING = re.compile(
-    r"true|false|yes|no|allow|deny|prefer|avoid|never|api|file|http"
+    r"true|false|yes|no|allow|deny|prefer|avoid|never|api|file|http|enabled|disabled|ingress"
     r"|[+-]?[0-9]{1,20}"
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]{1,15}(Z|[+-][0-9:]{2,5})?)?|",
     re.IGNORECASE,
@@ -414,6 +416,7 @@ POD_SPEC = fields(
     hostUsers=same,
     terminationGracePeriodSeconds=same,
     restartPolicy=same,
+    activeDeadlineSeconds=same,
 )
 _TEMPLATE = fields(metadata=fields(labels=labels, annotations=read_annotations), spec=POD_SPEC)
 _STRATEGY = fields(type=same, rollingUpdate=fields(partition=same, maxSurge=same, maxUnavailable=same))

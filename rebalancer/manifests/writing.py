@@ -14,6 +14,7 @@ from typing import IO, Any, BinaryIO
 import msgspec
 from msgspec import Raw, Struct
 
+from rebalancer.admission import INJECTING, PROXIES
 from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.errors import UserError
 from rebalancer.manifests.documents import CAPTURED_AT, CAPTURED_KINDS, REFUSED_KINDS, SERVER_VERSION, is_read
@@ -212,6 +213,7 @@ KNOWN_KEYS = frozenset(
         CANDIDATE_TAINT,
         *owners.LABELS,
         *QUEUES,
+        *INJECTING,
     }
     | _under("kubernetes.io", "arch", "os", "hostname", "metadata.name")
     | _under("beta.kubernetes.io", "arch", "os", "instance-type")
@@ -234,7 +236,9 @@ KNOWN_KEYS = frozenset(
     | _under("cloud.google.com", "gke-nodepool")
     | _under("kubernetes.azure.com", "agentpool")
 )
-PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch", INITIALIZED})
+PLAIN_VALUES = frozenset(
+    {"kubernetes.io/os", "kubernetes.io/arch", INITIALIZED, *INJECTING} - {"istio.io/rev"}
+)
 """Keys whose values do not reveal whose cluster it is."""
 KNOWN_NAMES = (
     "default",
@@ -243,8 +247,9 @@ KNOWN_NAMES = (
     "kube-node-lease",
     "system-cluster-critical",
     "system-node-critical",
+    *PROXIES,
 )
-"""Namespaces and priority classes that exist in every cluster and that policies name."""
+"""Namespaces, priority classes and containers that exist in many clusters and that rules name."""
 _KNOWN_VENDORS = frozenset(
     {"nvidia.com", "amd.com", "intel.com", "gpu.intel.com", "habana.ai", "google.com", "aws.amazon.com"}
     | {"vpc.amazonaws.com", "xilinx.com", "rdma", "devices.kubevirt.io", "smarter-devices"}

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.admission import INJECTING
 from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.errors import PROXY, ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
@@ -74,7 +75,7 @@ def namespace_refuses(
 def _said(namespace: ObjectMeta) -> dict[str, str]:
     """Its annotations that some rule reads."""
     there = namespace.annotations
-    return {**steering(there), **{k: there[k] for k in ADDING if k in there}}
+    return {**steering(there), **{k: there[k] for k in (*ADDING, *INJECTING) if k in there}}
 
 
 # Would the owner still make the replacement that was planned with?

@@ -382,3 +382,45 @@ def test_where_device_classes_may_not_be_read_every_extended_resource_is_one() -
         asked = Asked([room], pod("new").asks({resource: 1}))
         state = ClusterState.of(without(asked.snapshot, "DeviceClass", refused=True))
         assert (not uncertainties(state, asked.framework.profile, asked.template)) is certain
+
+
+ISTIO, REVISION, OPT = "istio-injection", "istio.io/rev", "sidecar.istio.io/inject"
+LINKERD, KUMA = "linkerd.io/inject", "kuma.io/sidecar-injection"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "annotations", "has", "doubt"),
+    [
+        ({}, {}, {}, "", ""),
+        ({ISTIO: "enabled"}, {}, {}, "", "istio-proxy"),
+        ({ISTIO: "enabled"}, {}, {}, "istio-proxy", ""),
+        ({ISTIO: "enabled"}, {}, {}, "vault-agent", "istio-proxy"),
+        ({ISTIO: "enabled"}, {OPT: "false"}, {}, "", ""),
+        ({ISTIO: "enabled"}, {}, {OPT: "false"}, "", ""),
+        ({ISTIO: "disabled", REVISION: "blue"}, {}, {}, "", ""),
+        ({REVISION: "blue"}, {}, {}, "", "istio-proxy"),
+        ({}, {OPT: "true"}, {}, "", "istio-proxy"),
+        ({LINKERD: "enabled"}, {}, {}, "", "linkerd-proxy"),
+        ({LINKERD: "enabled"}, {}, {LINKERD: "disabled"}, "", ""),
+        ({}, {}, {LINKERD: "ingress"}, "", "linkerd-proxy"),
+        ({KUMA: "enabled"}, {}, {}, "", "kuma-sidecar"),
+    ],
+    ids=str,
+)
+def test_who_asks_for_a_proxy_and_has_none_may_come_back_with_one(
+    namespace: dict[str, str], labels: dict[str, str], annotations: dict[str, str], has: str, doubt: str
+) -> None:
+    meta = {"name": "default", "labels": namespace, "annotations": namespace}
+    web = deployment("web").spread("zone", 1).label_map(labels).placed({"a-0": 4})
+    things = objects(nodes(a=1, b=1), web, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    for one in things:
+        if one["kind"] == "Pod" and has:
+            one["spec"]["initContainers"] = [{"name": has, "restartPolicy": "Always"}]
+        if one["kind"] == "ReplicaSet":
+            one["spec"]["template"]["metadata"]["annotations"] = annotations
+    made = plan(decoded(things))
+    assert bool(made.moves) is not bool(doubt)
+    assert all(doubt in b.reason.message for b in made.blocked)
+    likely = plan(decoded(things), PlanOptions(certainty="likely")).moves
+    assert likely
+    assert all(m.certain is not bool(doubt) for m in likely)
