@@ -25,7 +25,8 @@ TIGHT = Path(__file__).parents[2] / "scenarios" / "tight"
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("name", "moves", "left", "steps"), [("a2_5", 53, 7, 9_000), ("tangled", 10, 17, 40_000)]
+    ("name", "moves", "left", "steps"),
+    [pytest.param("a2_5", 53, 7, 9_000, marks=pytest.mark.nightly), ("tangled", 10, 17, 40_000)],
 )
 def test_the_plan_ends_and_its_advice_takes_a_share_of_it(
     name: str, moves: int, left: int, steps: int
