@@ -19,6 +19,7 @@ _NEW_OBJECTS = 100_000
 def main() -> None:
     """Runs the command line and exits."""
     gc.set_threshold(_NEW_OBJECTS)
+    _open_closed_streams()
     interrupt = _Interrupt()
     try:
         try:
@@ -42,6 +43,14 @@ def main() -> None:
         if isinstance(e, OSError):
             _abandon_output()
         sys.exit(ExitCode.ERROR)
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed before the start is empty, and takes what nobody reads. Opened in their order
+    they get their own numbers, which else a connection would have."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, errors="backslashreplace"))  # noqa: SIM115
 
 
 class _Interrupt:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
+from tests.support.processes.daemon_process import evictions
 from tests.support.processes.forked import Program, run
 from tests.support.runs.one_cycle import SKEWED, elsewhere
 from tests.support.sandbox import ApiServer, Reply
@@ -51,6 +52,19 @@ def test_once_execute_balances_and_a_second_run_finds_nothing(server: ApiServer,
     assert "complete: every constraint in scope holds" in first.stdout
     assert first.stdout.count("  evicted: ") == 4
     assert second.stdout == "complete: every constraint in scope holds\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_were_closed_are_no_bug(closed: str, server: ApiServer, tmp_path: Path) -> None:
+    """As some supervisors start it."""
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", str(BIN), "once", "--execute"]
+    with moving(server):
+        done = subprocess.run(
+            [*command, "--kubeconfig", str(kubeconfig)], stderr=subprocess.PIPE, env=environment(), check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert evictions(server) == 4
 
 
 def test_a_reviewed_plan_is_carried_out(server: ApiServer, tmp_path: Path) -> None:
