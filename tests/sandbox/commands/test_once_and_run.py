@@ -59,10 +59,9 @@ def test_standard_streams_that_were_closed_are_no_bug(closed: str, server: ApiSe
     """As some supervisors start it."""
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", str(BIN), "once", "--execute"]
+    command += ["--kubeconfig", str(kubeconfig)]
     with moving(server):
-        done = subprocess.run(
-            [*command, "--kubeconfig", str(kubeconfig)], stderr=subprocess.PIPE, env=environment(), check=False
-        )
+        done = subprocess.run(command, stderr=subprocess.PIPE, env=environment(), check=False)
     assert done.returncode == 0, done.stderr
     assert evictions(server) == 4
 
