@@ -197,7 +197,7 @@ class Replacements:
                 return True
         else:
             alone = built.node_selector.items() - asked.node_selector.items()
-            if alone and self._nodes and not alone <= self._everywhere:
+            if alone and self._nodes and not alone <= self._everywhere | self._given_to_all:
                 return True
         explained = {*asked.tolerations, *runs_on.tolerations, *(added.tolerations or ())}
         usual = _BY_DEFAULT | built.requests.keys()
@@ -222,6 +222,29 @@ class Replacements:
                 if selector is not None:
                     found[where].update(r.key for r in canonical(selector).requirements)
         return {namespace: frozenset(keys) for namespace, keys in found.items()}
+
+    @cached_property
+    def _given_to_all(self) -> set[tuple[str, str]]:
+        """Node selectors that a cluster gives to pods where the namespace says nothing: no such pod is
+        without, and in two namespaces or more they are not from the owners' templates. In one alone they
+        may be from an annotation that is gone. Rule: OpenShift, Scheduler, spec.defaultNodeSelector."""
+        if (snapshot := self._snapshot) is None:
+            return set()
+        all_have: set[tuple[str, str]] | None = None
+        given: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for t in {id(group.template): group.template for group in snapshot.live}.values():
+            namespace = self._namespaces.get(t.namespace)
+            added = added_by(namespace.metadata.annotations) if namespace is not None else Added()
+            _, kind, name = t.controller or ("", "", "")
+            if added is None or added.node_selector is not None or kind == "Node":
+                continue
+            mine = set(t.node_selector.items())
+            all_have = mine if all_have is None else all_have & mine
+            owner = snapshot.workloads_by_name.get((kind, t.namespace, name))
+            if owner is not None and owner.template is not None:
+                for pair in mine - owner.template.node_selector.items():
+                    given[pair].add(t.namespace)
+        return {pair for pair in all_have or () if len(given[pair]) > 1}
 
     @cached_property
     def _everywhere(self) -> set[tuple[str, str]]:

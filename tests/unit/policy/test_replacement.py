@@ -297,3 +297,44 @@ def test_the_volume_that_admission_names_for_each_pod_makes_no_further_template(
         pod["spec"]["containers"][0]["volumeMounts"] = [{"name": token, "mountPath": "/token"}]
     first, second = snapshot_of(made).pods
     assert first.template is second.template
+
+
+PAIR = {"node-role.kubernetes.io/worker": ""}
+OWN_SELECTOR = {"openshift.io/node-selector": ""}
+
+
+@pytest.mark.parametrize(
+    ("placed", "settled"),
+    [
+        ({"default": (PAIR, {}), "other": (PAIR, {})}, True),
+        ({"default": (PAIR, {})}, False),
+        ({"default": (PAIR, {}), "other": (PAIR, PAIR)}, False),
+        ({"default": (PAIR, {}), "other": (PAIR, {}), "third": ({}, {})}, False),
+        ({"default": (PAIR, {}), "other": (PAIR, {}), "openshift-x": ({}, {})}, True),
+    ],
+    ids=["given in two", "in one", "one asks itself", "one has it not", "one says its own"],
+)
+def test_a_node_selector_that_a_cluster_gives_to_all(
+    placed: dict[str, tuple[dict[str, str], dict[str, str]]], settled: bool
+) -> None:
+    things = objects(nodes(a=1, b=1))
+    for namespace, (on_pods, asked) in placed.items():
+        meta = {"name": namespace, "annotations": OWN_SELECTOR if namespace.startswith("openshift") else {}}
+        made = objects(replica_set("web", namespace=namespace).placed({"a-0": 1}))
+        for one in made:
+            if one["kind"] == "Pod":
+                one["spec"]["nodeSelector"] = on_pods
+            elif one["kind"] == "ReplicaSet":
+                one["spec"]["template"]["spec"]["nodeSelector"] = asked
+        things += [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": meta},
+            *(o for o in made if o["kind"] != "Namespace"),
+        ]
+    for one in things:
+        if one["metadata"]["name"] == "a-0":
+            one["metadata"]["labels"] |= PAIR
+    cluster = snapshot_of(things)
+    pod = next(p for p in cluster.pods if p.namespace == "default")
+    owner = cluster.owner_of(pod.namespace, pod.owner)
+    assert owner is not None
+    assert Replacements(cluster).of(pod.template, owner).unsettled is not settled
