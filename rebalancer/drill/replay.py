@@ -414,7 +414,7 @@ def _in_turn(placing: Placing, ordered: dict[Hashable, Lost], left: list[Waits])
 
 def _ordinal(name: str) -> int:
     number = name.rpartition("-")[2]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 class Why(NamedTuple):

@@ -303,7 +303,7 @@ def quoted(body: bytes) -> str:
 
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; the API server never sends the form with a date."""
-    return float(header) if header is not None and header.strip().isdigit() else None
+    return float(header) if header is not None and header.strip().isdecimal() else None
 
 
 def _remedy(code: int, text: str, target: Target, who: str, *, by_budget: bool = False) -> str:

@@ -340,7 +340,9 @@ class Objects:
         `namespace`: there only."""
         found = self.heads(kind, namespace, fields=fields)
         return max(
-            found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
+            found,
+            key=lambda m: int(m.resource_version) if m.resource_version.isdecimal() else 0,
+            default=None,
         )
 
     def heads(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[HeadMeta]:

@@ -285,7 +285,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def words(text: str) -> Iterator[str]:
     """The words of a name, without numbers and separators."""
-    return (p for p in _PARTS.findall(text) if not p[0].isascii() or not (p[0].isdigit() or p[0] in "-./"))
+    return (p for p in _PARTS.findall(text) if not p[0].isascii() or not (p[0].isdecimal() or p[0] in "-./"))
 
 
 class Pseudonyms:
@@ -326,7 +326,7 @@ class Pseudonyms:
         for part in _PARTS.findall(name):
             if part[0] in "-./":
                 parts.append(part)
-            elif part.isascii() and part.isdigit():
+            elif part.isascii() and part.isdecimal():
                 parts.append("".join(self._digit(name[: at + i], d) for i, d in enumerate(part)))
             else:
                 parts.append(self._words[part])
@@ -337,13 +337,13 @@ class Pseudonyms:
         """The rank of a digit among the digits that follow `before`. Only a leading 0 becomes a leading 0."""
         known = sorted(self._digits[before])
         rank = known.index(digit)
-        if not (before and before[-1].isascii() and before[-1].isdigit()):
+        if not (before and before[-1].isascii() and before[-1].isdecimal()):
             rank = 0 if digit == "0" else rank + ("0" not in known)
         return str(rank)
 
 
 def _digits(name: str) -> Iterator[tuple[int, str]]:
-    return ((i, ch) for i, ch in enumerate(name) if ch.isascii() and ch.isdigit())
+    return ((i, ch) for i, ch in enumerate(name) if ch.isascii() and ch.isdecimal())
 
 
 def _renamed(found: set[str], anchors: set[str]) -> dict[str, str]:
@@ -496,7 +496,7 @@ class _Collecting:
         numbered: dict[str, list[str]] = defaultdict(list)
         for name in self._names:
             stem, _, number = name.rpartition("-")
-            if stem and number.isdigit():
+            if stem and number.isdecimal():
                 numbered[stem].append(number)
         for claim, owner in self._sets:
             for number in numbered.get(f"{claim}-{owner}", ()):

@@ -165,7 +165,7 @@ class NodeSelector(Struct, frozen=True, rename="camel"):
 
 def _integer(text: str | None) -> int | None:
     """Go's strconv.ParseInt(text, 10, 64); None where it fails."""
-    if text is None or not text.lstrip("+-").isascii() or not text.lstrip("+-").isdigit():
+    if text is None or not text.lstrip("+-").isascii() or not text.lstrip("+-").isdecimal():
         return None
     try:
         value = int(text)

@@ -297,4 +297,4 @@ def _max_unavailable(deployment: Workload) -> int:
     if isinstance(written, int):
         return max(1, written)
     share = written.removesuffix("%")
-    return max(1, int(share) * deployment.replicas // 100 if share.isdigit() else 1)
+    return max(1, int(share) * deployment.replicas // 100 if share.isdecimal() else 1)

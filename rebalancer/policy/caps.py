@@ -238,7 +238,7 @@ def _ascending(part: str) -> str:
 
 
 def _day_number(day: str) -> int | None:
-    if day.isascii() and day.isdigit():
+    if day.isascii() and day.isdecimal():
         return int(day)
     return next((i for i, name in enumerate(_WEEKDAYS) if day == name[:3]), None)
 

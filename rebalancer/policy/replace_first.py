@@ -287,7 +287,7 @@ def _surge(deployment: Workload) -> int:
     if isinstance(written, int):
         return written
     share = written.removesuffix("%")
-    return -(-int(share) * deployment.replicas // 100) if share.isdigit() else 0
+    return -(-int(share) * deployment.replicas // 100) if share.isdecimal() else 0
 
 
 def _no(message: str, remedy: str = "") -> Reason:

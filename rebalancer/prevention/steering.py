@@ -305,7 +305,7 @@ class Tally(Struct, frozen=True, kw_only=True):
     def read(written: str) -> Tally | None:
         """As it stands in an annotation; None where it does not."""
         words = written.split()
-        if len(words) != 4 or not all(w.isascii() and w.isdigit() and len(w) < 12 for w in words):
+        if len(words) != 4 or not all(w.isascii() and w.isdecimal() and len(w) < 12 for w in words):
             return None
         since, every, excess, avoidable = map(int, words)
         return Tally(since=since, all=every, excess=excess, avoidable=avoidable)

@@ -266,7 +266,7 @@ def _adopted(store: Storage, resource: Resource, obj: Object, rng: Random) -> Re
         obj = to_core(obj)
     version = str(metadata.get("resourceVersion", ""))
     key = key_of(metadata.get("namespace") if resource.namespaced else None, metadata["name"])
-    return Record(key, obj, int(version) if version.isdigit() else 0)
+    return Record(key, obj, int(version) if version.isdecimal() else 0)
 
 
 def _flat(objects: Iterable[Object]) -> Iterable[Object]:

@@ -281,7 +281,7 @@ def _deletion(call: Call) -> Deletion:
         options = call.decoded("DeleteOptions")
     for name in ("gracePeriodSeconds", "propagationPolicy", "orphanDependents"):
         if (text := call.query.get(name)) is not None and name not in options:
-            options[name] = int(text) if text.isdigit() else text if name[0] == "p" else text == "true"
+            options[name] = int(text) if text.isdecimal() else text if name[0] == "p" else text == "true"
     return registry.deletion_options(options, dry_run=call.dry_run)
 
 

@@ -74,7 +74,7 @@ def parse_limit(value: object) -> Limit:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Limit(number=value)
     text = str(value).strip()
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdecimal():
         return Limit(number=int(text))
     match = _PERCENT.fullmatch(text)
     if match and float(match.group(1)) <= 100:

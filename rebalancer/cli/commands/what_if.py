@@ -39,7 +39,7 @@ Examples:
 
 def _scale(text: str) -> str:
     workload, _, number = text.rpartition("=")
-    if not workload.rpartition("/")[2] or not number.isdigit():
+    if not workload.rpartition("/")[2] or not number.isdecimal():
         raise typer.BadParameter(f"{text!r} is not NAMESPACE/NAME=REPLICAS")
     return text
 

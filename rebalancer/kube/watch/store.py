@@ -151,7 +151,7 @@ def version_known(connection: Connection, resource: Resource, version: str) -> b
 def as_far(known: str, version: str) -> bool:
     """Whether a version is not older than another one. Of what are no numbers nothing can be said against
     it."""
-    return not (known.isdigit() and version.isdigit()) or int(known) >= int(version)
+    return not (known.isdecimal() and version.isdecimal()) or int(known) >= int(version)
 
 
 def initial_end(event: WatchEvent) -> bool:

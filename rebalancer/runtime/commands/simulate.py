@@ -178,7 +178,7 @@ def _scaled(text: str) -> tuple[str, str, int]:
     workload, _, number = text.rpartition("=")
     namespace, _, name = workload.rpartition("/")
     # deploy/web and the like: the kind is found by the name.
-    if not name or not number.isdigit():
+    if not name or not number.isdecimal():
         raise UserError(f"--scale {text}: not of the form NAMESPACE/NAME=REPLICAS")
     return namespace or "default", name, int(number)
 

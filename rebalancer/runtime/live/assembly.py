@@ -176,7 +176,7 @@ class CachedReader(Observer):
 
 def _number(version: str) -> int:
     """Resource versions compare as numbers (KEP-5504). Anything else counts as the oldest."""
-    return int(version) if version.isdigit() else 0
+    return int(version) if version.isdecimal() else 0
 
 
 # Memory that is free within the process goes back to the system.

@@ -113,6 +113,13 @@ def test_a_missing_object_is_told_from_a_missing_api() -> None:
     assert "not served" in api.remedy
 
 
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), (" 7 ", 7.0), ("²", None), ("soon", None)])
+def test_a_retry_after_is_a_number_or_nothing(header: str, seconds: float | None) -> None:
+    e = decoded(503, status(503, "starting"), Retry_After=header)
+    assert isinstance(e, ServerError)
+    assert e.retry_after == seconds
+
+
 def test_a_proxys_page_is_not_taken_for_a_verdict() -> None:
     e = decoded(502, b"<html>bad\n gateway</html>")
     assert isinstance(e, ResponseError)
