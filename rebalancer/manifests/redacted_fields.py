@@ -13,7 +13,7 @@ from msgspec import Struct
 from rebalancer.admission import INJECTING
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING
-from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS
+from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.policy import owners
 from rebalancer.policy.evictable import STEERING
@@ -235,6 +235,17 @@ def condition(value: Any, naming: Naming) -> dict[str, Any] | None:
         found["reason"] = reason
     if value.get("message"):
         found["message"] = _REDACTED
+    return found
+
+
+def node_condition(value: Any, naming: Naming) -> dict[str, Any] | None:
+    """A condition of a node; of one that anybody may have added, only whether it says that something is
+    wrong."""
+    found = condition(value, naming)
+    if found is None and isinstance(value, dict):
+        kind, status = value.get("type"), value.get("status")
+        if isinstance(kind, str) and isinstance(status, str) and is_trouble(Condition(kind, status)):
+            found = {"type": naming.name(kind) + "Ready" * (status == "False"), "status": status}
     return found
 
 
@@ -480,7 +491,7 @@ KINDS: dict[str, Rule] = {
         status=fields(
             allocatable=_QUANTITIES,
             capacity=_QUANTITIES,
-            conditions=_CONDITION_LIST,
+            conditions=each(node_condition),
             images=present_images,
             runtimeHandlers=each(fields(name=name, features=fields(userNamespaces=same))),
             features=fields(supplementalGroupsPolicy=same),

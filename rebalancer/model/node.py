@@ -163,13 +163,14 @@ class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
 
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
-FAILING_CONDITIONS = frozenset({"NetworkUnavailable", "DiskPressure", "PIDPressure"})
-"""Conditions of nodes on which nothing starts: the kubelet admits no ordinary pod, or there is no network."""
+FAILING_CONDITIONS = frozenset({"NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure"})
+"""Conditions of nodes on which nothing starts, or stays: no network, or the kubelet admits few, or evicts."""
 LEAVING_CONDITIONS = frozenset(
     {"DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"}
     | {"GracefulNodeShutdownInProgress"}
 )
 """Conditions of nodes that are about to go (NodeLifecycleConditions, from Kubernetes 1.37 on)."""
+_OWN_CONDITIONS = FAILING_CONDITIONS | LEAVING_CONDITIONS | {"Ready"}
 
 
 class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
@@ -275,11 +276,37 @@ def is_outdated(node: Node) -> bool:
     return (desired or current) != current or any(t.key in OUTDATED_TAINTS for t in node.spec.taints)
 
 
-def is_failing(node: Node) -> bool:
-    """Whether no pod starts on the node at present: who tolerates everything may land there all the same."""
-    return not node.ready or any(
-        c.type in FAILING_CONDITIONS and c.status == "True" for c in node.status.conditions
+def ails(node: Node) -> frozenset[str]:
+    """The conditions, as type=status, by which no pod starts on the node at present: who tolerates everything
+    may land there all the same."""
+    return frozenset(
+        f"{c.type}={c.status}"
+        for c in node.status.conditions
+        if (c.status != "True" if c.type == "Ready" else c.type in FAILING_CONDITIONS and c.status == "True")
     )
+
+
+_GOOD_NEWS = re.compile(r"(?<!Not)(Ready|Available|Healthy|Schedulable)$|(^|/)Sufficient")
+_NO_NEWS = re.compile(
+    r"(^|/)(Deprecated|Swap$)|(Voter|Installed|Initialized|Enabled|Supported|Completed|Succeeded)$"
+)
+
+
+def is_trouble(condition: Condition) -> bool:
+    """Whether a condition of a node that is none of Kubernetes' own says that something is wrong.
+
+    Anybody may add some: node-problem-detector and its kin say True of what is wrong (KernelDeadlock,
+    ReadonlyFilesystem, VMEventScheduled), others False of what should be (ContainerRuntimeReady). The name
+    shows which, and what is no matter of health (EtcdIsVoter of k3s, Deprecated… of GKE).
+    """
+    wrong = "False" if _GOOD_NEWS.search(condition.type) else "True"
+    own = condition.type in _OWN_CONDITIONS or _NO_NEWS.search(condition.type)
+    return condition.status == wrong and not own
+
+
+def troubles(node: Node) -> frozenset[str]:
+    """Conditions, as type=status, by which something is wrong with the node: no taint goes with them."""
+    return frozenset(f"{c.type}={c.status}" for c in node.status.conditions if is_trouble(c))
 
 
 def is_starting(node: Node) -> bool:

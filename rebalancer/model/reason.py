@@ -97,6 +97,7 @@ class ReasonCode(StrEnum):
     NODE_LEAVING = "node-leaving"
     NODE_STARTING = "node-starting"
     NODE_EXPIRING = "node-expiring"
+    NODE_UNFIT = "node-unfit"
     NOT_CARRIED = "not-carried"
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import is_leaving, is_outdated
@@ -22,7 +23,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, Refusal, comes_first, left_alone, refused
+from rebalancer.planner.plan import Certainty, Refusal, comes_first, left_alone, reason, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -187,13 +188,13 @@ class Judge:
 
     def unplaceable(
         self, replacement: PodTemplate, landing: Landing, also: Rows | None = None
-    ) -> ReasonCode | None:
+    ) -> Reason | None:
         """What forbids a move whatever it is for: no node to land on, or one that comes or goes.
 
         `also`: nodes that come into question beside those that the filter leaves by itself.
         """
         if not landing.held.any() or not landing.freed.any():
-            return ReasonCode.NO_FEASIBLE_NODE
+            return reason(ReasonCode.NO_FEASIBLE_NODE)
         anywhere = landing.anywhere
         if also is not None:
             anywhere[also] = True
@@ -201,10 +202,21 @@ class Judge:
             (ReasonCode.NODE_LEAVING, self.simulation.leaving),
             (ReasonCode.NODE_STARTING, self.simulation.starting),
             (ReasonCode.NODE_EXPIRING, self.simulation.expiring),
-            (ReasonCode.NODE_NOT_READY, self.simulation.failing | self.simulation.rejecting(replacement)),
         ):
             if (nodes & anywhere).any():
-                return code
+                return reason(code)
+        names = self.simulation.state.table.names
+        if (ailing := np.flatnonzero(self.simulation.failing & anywhere)).size:
+            said = ", ".join(sorted(self.simulation.ailing[ailing[0]]))
+            return reason(
+                ReasonCode.NODE_NOT_READY,
+                f"its replacement could land on {names[ailing[0]]}, where pods may not start or stay by its "
+                f"own conditions: {said}",
+            )
+        for why in self.simulation.kubelets.refusals(replacement):
+            if (there := np.flatnonzero(why.nodes & anywhere)).size:
+                where = f"its replacement could land on {names[there[0]]}, {why.words}"
+                return reason(ReasonCode.NODE_UNFIT, where, remedy=why.remedy)
         return None
 
 
@@ -234,8 +246,8 @@ class HardJudge(Judge):
     ) -> Iterator[JudgedMove | Refusal]:
         pod = candidate.pod
         replacement, landing = self.landing(candidate, release)
-        if (code := self.unplaceable(replacement, landing)) is not None:
-            yield refused(pod, code, nodes=0)
+        if (why := self.unplaceable(replacement, landing)) is not None:
+            yield Refusal(pod, replace(why, numbers={"nodes": 0}))
             return
         if (other := self.waiting.interferes(pod, replacement)) is not None:
             yield comes_first(pod, other)

@@ -274,9 +274,6 @@ _MESSAGES = {
     "a DaemonSet's pod is still to be made",
     ReasonCode.NODE_EXPIRING: "its replacement could land on a node that is about to be replaced: by "
     "Karpenter, as it has drifted or expires within an hour, or by a rollout of nodes",
-    ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods or "
-    "none for its operating system, RuntimeClass, users, groups or volumes, is of an architecture on which "
-    "no Ready pod runs its images, or that it would have to leave again because of a taint",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
     ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
     ReasonCode.NOT_CARRIED: "is counted by the constraint but does not carry it: its replacement could land "
@@ -293,8 +290,8 @@ _REMEDIES = {
     "toleration that admits such nodes",
     ReasonCode.NODE_EXPIRING: "let the nodes be replaced; one that Karpenter leaves for an hour counts as "
     "staying",
-    ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes; where "
-    "systems or architectures differ, select kubernetes.io/os or kubernetes.io/arch in the template",
+    ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_UNFIT: "keep its pods off such nodes, by a node selector in their template",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
     ReasonCode.SIMULATION_LIMIT: "a larger planner.effort searches longer",

@@ -219,15 +219,14 @@ class SoftJudge(Judge):
             harms = bool((useful.gains & members.static).any())
             return refused(pod, ReasonCode.WOULD_WORSEN if harms else ReasonCode.NO_FEASIBLE_NODE)
         replacement, landing = self.landing(candidate)
-        code = self._forbidden(needs, candidate, replacement, landing, also)
-        if code is None and (other := self.waiting.interferes(pod, replacement)) is not None:
+        if (why := self._forbidden(needs, candidate, replacement, landing, also)) is not None:
+            return Refusal(pod, why)
+        if (other := self.waiting.interferes(pod, replacement)) is not None:
             return comes_first(pod, other)
-        if code is None and self.simulation.leaves_alone(pod, replacement, np.flatnonzero(landing.anywhere)):
+        if self.simulation.leaves_alone(pod, replacement, np.flatnonzero(landing.anywhere)):
             return left_alone(pod)
-        if code is None and not (useful.serves & landing.anywhere).any():
-            code = ReasonCode.NO_FEASIBLE_NODE
-        if code is not None:
-            return refused(pod, code)
+        if not (useful.serves & landing.anywhere).any():
+            return refused(pod, ReasonCode.NO_FEASIBLE_NODE)
         best = self.simulation.preferred(pod, replacement, landing)
         wrong = best[~useful.serves[best]]
         if len(wrong):
@@ -299,12 +298,12 @@ class SoftJudge(Judge):
         replacement: PodTemplate,
         landing: Landing,
         also: Rows | None,
-    ) -> ReasonCode | None:
+    ) -> Reason | None:
         """What forbids the move wherever among the nodes that the filter leaves it would land."""
-        if (code := self.unplaceable(replacement, landing, also)) is not None:
-            return code
+        if (why := self.unplaceable(replacement, landing, also)) is not None:
+            return why
         if self.certainty == "certain" and self.doubt(replacement):
-            return ReasonCode.NOT_CERTAIN
+            return reason(ReasonCode.NOT_CERTAIN)
         nodes = np.flatnonzero(landing.anywhere)
         if also is not None:
             nodes = np.union1d(nodes, also)
@@ -313,7 +312,7 @@ class SoftJudge(Judge):
                 group.constraint.hard
                 and needs.effect(group, candidate.node).worse[group.domain_of[nodes]].any()
             ):
-                return ReasonCode.WOULD_WORSEN
+                return reason(ReasonCode.WOULD_WORSEN)
         return None
 
     def _preferred_elsewhere(self, pod: Pod, node: int, useful: _Useful) -> Refusal:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
@@ -35,37 +36,66 @@ def _strict(node: Node) -> bool:
     return features is not None and bool(features.supplemental_groups_policy)
 
 
+class Unfit(Struct, frozen=True, eq=False):
+    """Nodes, bool[N], on which a pod would not run or stay; in words, how one of them is. `remedy`: "" = that
+    which goes with the reason's code."""
+
+    words: str
+    nodes: Bools
+    remedy: str = ""
+
+
+_LEFT_AGAIN = "which it would have to leave again, because of a taint"
+_UNSEEN = "of an architecture on which no Ready pod runs its images"
+_SELECT = (
+    "select kubernetes.io/os or kubernetes.io/arch in the template, or have a pod with these images become "
+    "Ready on such a node"
+)
+
+
 class Kubelets:
     """What the nodes of a cluster say of themselves, and what its pods show of them."""
 
     def __init__(self, state: ClusterState) -> None:
         self._snapshot, self._table, self._storage = state.snapshot, state.table, state.storage
 
+    @remembered()
     def rejecting(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask: of another
-        operating system than it says it is for, of an architecture that its images may not be for, that list
-        runtime handlers or drivers without one that it needs, whose runtime cannot do what it asks for, or
-        with taints that it does not tolerate for ever. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``,
+        """bool[N]: nodes that do not start or keep the pod, which the scheduler does not ask."""
+        rejecting = self._table.none
+        for why in self.refusals(template):
+            rejecting = rejecting | why.nodes
+        return rejecting
+
+    @remembered()
+    def refusals(self, template: PodTemplate) -> Sequence[Unfit]:
+        """The same nodes, by what it is that they lack. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``,
         ``SupplementalGroupsPolicyNotSupported``; pkg/kubelet/userns; the container runtime's;
         `deleted_after`; KEP-5030."""
-        rejecting = self._left_again(template.tolerations)
+        return tuple(why for why in self._asked(template) if why.nodes.any())
+
+    def _asked(self, template: PodTemplate) -> Iterator[Unfit]:
+        tolerations = "drop the toleration that admits such nodes, or its tolerationSeconds"
+        yield Unfit(_LEFT_AGAIN, self._left_again(template.tolerations), tolerations)
         inline = (v.driver for v in template.volumes if v.kind == "csi")
         for driver in dict.fromkeys((*self._storage.attachments(template), *inline)):
-            rejecting = rejecting | self._without(driver)
+            yield Unfit(f"which has no CSI driver {driver}", self._without(driver))
         if template.handler:
-            rejecting = rejecting | self._not_running(template.handler)
+            lacks = f"whose runtime has no handler {template.handler}, which its RuntimeClass names"
+            yield Unfit(lacks, self._not_running(template.handler))
         if template.own_users:
-            rejecting = rejecting | self._without_users(template.handler)
+            yield Unfit("whose runtime has no user namespaces", self._without_users(template.handler))
         if template.strict_groups:
-            rejecting = rejecting | ~np.array(self._table.answers(_strict), np.bool_)
+            strict = np.array(self._table.answers(_strict), np.bool_)
+            yield Unfit("whose runtime has no supplementalGroupsPolicy", ~strict)
         if len(self._table.domains(_ARCHITECTURE).names) > 1:
             images = {c.image for c in (*template.containers, *template.init_containers)}
-            rejecting = rejecting | self._foreign(images)
-        if not template.os:
-            return rejecting
-        systems = self._table.domains(_SYSTEM)
-        same = systems.names.index(template.os) if template.os in systems.names else -1
-        return np.array(rejecting | (systems.present & (systems.ids != same)))
+            yield Unfit(_UNSEEN, self._foreign(images), _SELECT)
+        if template.os:
+            systems = self._table.domains(_SYSTEM)
+            same = systems.names.index(template.os) if template.os in systems.names else -1
+            other = np.array(systems.present & (systems.ids != same))
+            yield Unfit(f"which is not of its operating system, {template.os}", other, _SELECT)
 
     @remembered(by=frozenset)
     def _foreign(self, images: Collection[str]) -> Bools:

@@ -6,10 +6,12 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -23,7 +25,7 @@ from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import Node, is_failing, is_leaving, is_outdated, is_starting, set_up_by
+from rebalancer.model.node import Node, ails, is_leaving, is_outdated, is_starting, set_up_by, troubles
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
@@ -164,14 +166,20 @@ class Simulation:
         """bool[N]: nodes that are cordoned or about to be removed."""
         self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_)
         """bool[N]: nodes that are being set up."""
-        self.failing: Bools = np.array(table.answers(is_failing), dtype=np.bool_)
+        said = table.answers(troubles)
+        # What most nodes have alike says nothing of one of them.
+        alike = {t for t, n in Counter(chain.from_iterable(said)).items() if 2 * n > table.size}
+        self.ailing = [a | (some - alike) for a, some in zip(table.answers(ails), said, strict=True)]
+        """By node: the conditions by which nothing starts there."""
+        self.failing: Bools = np.array(list(map(bool, self.ailing)), dtype=np.bool_)
         """bool[N]: nodes on which nothing starts."""
         self.expiring: Bools = np.array([n in snapshot.going for n in table.names], dtype=np.bool_)
         self.expiring |= np.array(table.answers(is_outdated), dtype=np.bool_)
         """bool[N]: nodes that Karpenter, or a rollout of nodes, is about to replace."""
         self.barred: Bools = self.leaving | self.starting | self.failing | self.expiring
         """bool[N]: nodes on which no replacement may land."""
-        self.rejecting = Kubelets(self.state).rejecting
+        self.kubelets = Kubelets(self.state)
+        self.rejecting = self.kubelets.rejecting
         may_go = candidates(snapshot)
         self._candidates: Bools = np.array([n in may_go for n in table.names], dtype=np.bool_)
         self.shared = Shared()

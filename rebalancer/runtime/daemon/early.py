@@ -245,6 +245,7 @@ _ENDS = PASSING | {
     ReasonCode.MULTIPLE_PDBS,
     ReasonCode.QUOTA,
     ReasonCode.NODE_NOT_READY,
+    ReasonCode.NODE_UNFIT,
     ReasonCode.NOT_RUNNING,
 }
 """Reasons to leave a pod alone that end when something happens to its workload, budget or node."""

@@ -12,7 +12,7 @@ from rebalancer.manifests.documents import _GROUPS
 from rebalancer.manifests.writing import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
 from rebalancer.model.decode.templates import VolumeJson
-from rebalancer.model.node import ObjectMeta, Toleration
+from rebalancer.model.node import Node, ObjectMeta, Toleration, troubles
 from rebalancer.model.pod import Affinity, TopologySpreadConstraint
 from rebalancer.model.selectors import LabelSelector
 from rebalancer.model.snapshot import KINDS, PLAIN, WORKLOADS
@@ -220,3 +220,20 @@ def test_a_pause_stays_a_pause_without_what_was_said_about_it() -> None:
     kept = of_object(obj, learn([obj]))
     assert kept is not None
     assert kept["metadata"]["annotations"] == {"rebalancer.io/pause": "(redacted)"}
+
+
+def test_that_a_node_is_not_well_stays_without_who_says_so() -> None:
+    said = [("acme.example/GPUReady", "False"), ("AcmeFault", "True"), ("AcmeFault2", "False")]
+    conditions = [{"type": type_, "status": what} for type_, what in said]
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "x"},
+        "status": {"conditions": conditions},
+    }
+    kept = of_object(obj, learn([obj]))
+    assert kept is not None
+    assert not [t for t in texts(kept) if "acme" in t.lower()]
+    decoded = Decoder().decode("Node", msgspec.json.encode(kept))
+    assert isinstance(decoded, Node)
+    assert len(troubles(decoded)) == 2

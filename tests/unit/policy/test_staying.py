@@ -182,7 +182,7 @@ def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
     found = plan(decoded(made), PlanOptions(certainty=certainty))
     assert len(found.moves) == moves
     if system and not moves and not selects:
-        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_UNFIT}
         assert "operating system" in found.blocked[0].reason.message
 
 
@@ -215,7 +215,7 @@ def test_no_move_could_land_where_the_image_was_not_seen_to_run(
     found = plan(snapshot(*things), PlanOptions(certainty=certainty))
     assert len(found.moves) == moves
     if not moves:
-        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
         assert "architecture" in found.blocked[0].reason.message
 
 
@@ -255,7 +255,7 @@ def test_no_move_could_land_where_the_runtime_cannot_do_what_the_pod_asks_for(
     found = plan(decoded(made))
     assert len(found.moves) == moves
     if not moves:
-        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
 
 
 HANDLERS: dict[str, tuple[list[str] | None, str | None, int]] = {
@@ -280,7 +280,7 @@ def test_no_move_could_land_where_no_runtime_has_the_handler_of_the_pods_class(
     found = plan(decoded(made), PlanOptions(policy=PolicyOptions(runtime_classes=runs)))
     assert len(found.moves) == moves
     if not moves:
-        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_UNFIT}
         assert "RuntimeClass" in found.blocked[0].reason.message
 
 
@@ -303,7 +303,7 @@ def test_no_move_could_land_where_the_pod_cannot_stay(seconds: int | None, effec
     found = plan(decoded(made))
     assert len(found.moves) == moves
     if not moves and effect == "NoExecute":
-        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_UNFIT}
         assert "leave again" in found.blocked[0].reason.message
 
 

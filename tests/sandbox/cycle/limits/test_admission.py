@@ -238,7 +238,7 @@ def test_a_node_whose_runtime_lacks_the_handler_of_the_class(
     run = cycle([*on_kata(), kata()], lambda s: has_handlers(s, *names), when)
     assert run.evictions() == evicted
     if not evicted:
-        assert reasons(run) == {ReasonCode.NODE_NOT_READY}
+        assert reasons(run) == {ReasonCode.NODE_UNFIT}
 
 
 @WHEN
@@ -254,7 +254,7 @@ def test_a_node_of_an_architecture_on_which_the_image_was_not_seen_to_run(
     )
     assert run.evictions() == evicted
     if not evicted:
-        assert reasons(run) == {ReasonCode.NODE_NOT_READY}
+        assert reasons(run) == {ReasonCode.NODE_UNFIT}
 
 
 def limits(**item: Any) -> Json:

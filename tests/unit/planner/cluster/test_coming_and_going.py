@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.node import OUTDATED_TAINTS, is_failing, is_leaving, is_starting
+from rebalancer.model.node import OUTDATED_TAINTS, ails, is_leaving, is_starting, troubles
 from rebalancer.model.quantity import rfc3339
 from rebalancer.model.snapshot import candidates
 from rebalancer.planner import plan
@@ -83,17 +83,13 @@ FAILING = [
     ("it is not Ready", conditioned("Ready", "Unknown"), True),
     ("its disk is full", conditioned("DiskPressure", "True"), True),
     ("it has no network", conditioned("NetworkUnavailable", "True"), True),
-    (
-        "its memory is short, which pods with requests may use all the same",
-        conditioned("MemoryPressure", "True"),
-        False,
-    ),
+    ("its memory is short: the kubelet evicts", conditioned("MemoryPressure", "True"), True),
 ]
 
 
 @pytest.mark.parametrize(("it", "failing"), [f[1:] for f in FAILING], ids=[f[0] for f in FAILING])
 def test_nothing_starts_on(it: Any, failing: bool) -> None:
-    assert is_failing(it) is failing
+    assert bool(ails(it)) is failing
 
 
 @pytest.mark.parametrize(("type_", "status"), [("Ready", "Unknown"), ("NetworkUnavailable", "True")])
@@ -107,6 +103,55 @@ def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts
     assert made.excess == 2
     assert not made.moves
     assert {b.reason.code.value for b in made.blocked} == {"node-not-ready"}
+
+
+SAID = {
+    "KernelDeadlock": "True",
+    "ReadonlyFilesystem": "True",
+    "FrequentContainerdRestart": "True",
+    "VMEventScheduled": "True",
+    "example.com/NotReady": "True",
+    "ContainerRuntimeReady": "False",
+    "example.com/GPUHealthy": "False",
+    "SufficientIP": "False",
+}
+"""What node-problem-detector, AKS, EKS, ACK and others say of nodes that are not well."""
+IDLE = ("EtcdIsVoter", "DeprecatedUsingV1Alpha2Cri", "Swap", "GPUDriverInstalled")
+
+
+@pytest.mark.parametrize(("type_", "bad"), SAID.items(), ids=SAID)
+def test_a_condition_of_anybody_says_that_something_is_wrong(type_: str, bad: str) -> None:
+    good = "True" if bad == "False" else "False"
+    assert troubles(conditioned(type_, bad)) == {f"{type_}={bad}"}
+    assert not troubles(conditioned(type_, good)) | troubles(conditioned(type_, "Unknown"))
+
+
+@pytest.mark.parametrize("type_", [*IDLE, "Ready", "MaintenancePlanned"])
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_other_conditions_are_no_matter_of_health_or_known_by_themselves(type_: str, status: str) -> None:
+    assert not troubles(conditioned(type_, status))
+
+
+def in_zones(*zones: str, ill: str) -> Any:
+    for i, zone in enumerate(zones):
+        (found,) = node(f"{zone}-{i}").zone(zone).build()
+        if zone in ill:
+            found["status"]["conditions"].append({"type": "KernelDeadlock", "status": "True"})
+        yield found
+
+
+def test_nobody_is_sent_to_a_node_that_is_not_well_and_the_reason_names_both() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 3})
+    made = plan(snapshot(*in_zones("a", "b", ill="b"), web))
+    assert not made.moves
+    [said] = {b.reason.message for b in made.blocked}
+    assert "b-1" in said
+    assert "KernelDeadlock=True" in said
+
+
+def test_what_most_nodes_say_alike_says_nothing_of_one() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 3})
+    assert plan(snapshot(*in_zones("a", "b", "b", ill="b"), web)).moves
 
 
 def joined(
