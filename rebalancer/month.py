@@ -22,7 +22,7 @@ from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Groups
-from rebalancer.planner.cluster.waiting import Placing, by_template
+from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions
 from rebalancer.planner.planner import plan
 from rebalancer.prevention.rollouts import HASH, tells_revisions

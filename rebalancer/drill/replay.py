@@ -34,8 +34,8 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group, conflicts_at_all
+from rebalancer.planner.cluster.placing import Placing, Waits, at_rest, by_template
 from rebalancer.planner.cluster.simulation import key_of
-from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
 from rebalancer.planner.objective import OnProgress, for_advice, unwatched
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.budgets import Budget, Budgets

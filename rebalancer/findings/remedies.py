@@ -22,8 +22,8 @@ from rebalancer.model.reason import Change, Finding, Remedy, Severity, plural
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.placing import Placing, Waits, at_rest, by_template
 from rebalancer.planner.cluster.simulation import Simulation, key_of
-from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
 from rebalancer.planner.new_nodes import cluster_autoscaler
 from rebalancer.planner.objective import Effort, steps_in_all
 from rebalancer.policy.options import PolicyOptions

@@ -24,7 +24,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.model.reason import Change, Remedy
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.waiting import at_rest
+from rebalancer.planner.cluster.placing import at_rest
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import Size, random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario

@@ -35,8 +35,8 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Finding, Severity, plural
 from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.waiting import Placing, by_template
 from rebalancer.planner.objective import for_advice
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
