@@ -11,6 +11,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector
 
+_MAX_SURGE = "25%"
+"""Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
+
 
 class Workload(Struct, frozen=True, eq=False, kw_only=True):
     """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job, in one shape.
@@ -81,6 +84,17 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
         """Whether its annotations are copies of a Deployment's. The controller leaves them there when the
         Deployment's own are removed."""
         return self.owner is not None and self.owner.kind == "Deployment"
+
+    @property
+    def surge(self) -> int:
+        """How many pods too many a Deployment allows in a rolling update, rounded up."""
+        if self.update_strategy == "Recreate":
+            return 0
+        written = _MAX_SURGE if self.max_surge is None else self.max_surge
+        if isinstance(written, int):
+            return written
+        share = written.removesuffix("%")
+        return -(-int(share) * self.replicas // 100) if share.isdecimal() else 0
 
     @property
     def counted_as(self) -> str:

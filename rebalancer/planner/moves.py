@@ -256,6 +256,10 @@ class HardJudge(Judge):
         if self.simulation.leaves_alone(pod, replacement, nodes):
             yield left_alone(pod)
             return
+        stays = release is not None
+        if (harm := self.waiting.left_out(pod, replacement, nodes, stays=stays)) is not None:
+            yield harm
+            return
         if not (doubt := self.doubt(replacement)):
             yield self._hold(placed, candidate, replacement, landing, nodes, certain=True)
         elif self.certainty == "certain":

@@ -318,6 +318,20 @@ def comes_first(pod: Pod, other: Pod) -> Refusal:
     )
 
 
+def takes_room(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays as its replacement could leave another one without a node."""
+    who = f"{other.key}, which {'waits for a node' if other.waits else 'will be made anew'},"
+    if not other.uid:
+        who = f"a pod to come of {other.key}"
+    return refused(pod, ReasonCode.PENDING_PODS, f"its replacement could take the room that {who} needs")
+
+
+def lets_preempt(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays as another could then preempt its way in."""
+    message = f"{other.key} waits for a node, and could then preempt pods of lower priority"
+    return refused(pod, ReasonCode.PENDING_PODS, message)
+
+
 LAST_NEAR = "it is the last pod in its domain that another's required affinity names"
 
 

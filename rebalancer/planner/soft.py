@@ -223,8 +223,11 @@ class SoftJudge(Judge):
             return Refusal(pod, why)
         if (other := self.waiting.interferes(pod, replacement)) is not None:
             return comes_first(pod, other)
-        if self.simulation.leaves_alone(pod, replacement, np.flatnonzero(landing.anywhere)):
+        nodes = np.flatnonzero(landing.anywhere)
+        if self.simulation.leaves_alone(pod, replacement, nodes):
             return left_alone(pod)
+        if (harm := self.waiting.left_out(pod, replacement, nodes, stays=False)) is not None:
+            return harm
         if not (useful.serves & landing.anywhere).any():
             return refused(pod, ReasonCode.NO_FEASIBLE_NODE)
         best = self.simulation.preferred(pod, replacement, landing)

@@ -107,6 +107,8 @@ _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
+_MOST_TO_COME = 500
+"""Pods to come that are looked at for one owner: it may want any number."""
 ARRIVAL = 600.0
 """While a pod is younger than this, in seconds, and not Ready, no other pod of its owner is evicted. It is
 the default progressDeadlineSeconds of a Deployment. An older pod that is not Ready is taken to be broken."""
@@ -190,6 +192,31 @@ class Owners:
                 made[owner.key] += 1
                 found.append(pod)
         return found
+
+    def to_come(self) -> list[Pod]:
+        """Pods that are to be made before long, and that nothing waits for yet: those that an owner lacks
+        beside `made_again`, as a StatefulSet makes one after the other, and those that a rollout makes before
+        it takes old ones away."""
+        again = Counter(owner.key for p in self.made_again() if (owner := self.of(p)) is not None)
+        found: list[Pod] = []
+        for w in self._snapshot.workloads:
+            if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
+                continue
+            number = 0
+            if w.kind in REPLICATED:
+                active = self.active(w)
+                if not self._waits_in_order(w, active):
+                    number = w.replicas - len(active) - again[w.key]
+            elif w.kind == "Deployment" and not w.paused and self._rolls(w):
+                there = sum(len(self.active(s)) for s in self._of_deployment[w.key])
+                number = min(w.replicas + w.surge - there, w.replicas - w.updated_replicas)
+            found += [Pod(w.name, w.namespace, "", w.template) for _ in range(min(number, _MOST_TO_COME))]
+        return found
+
+    def _rolls(self, deployment: Workload) -> bool:
+        """Whether a Deployment is on the way to another revision."""
+        why = self.rollout(deployment)
+        return why is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
 
     @cached_property
     def lacking(self) -> frozenset[str]:

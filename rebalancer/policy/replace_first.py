@@ -27,8 +27,6 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.spread.constraint import Constraint, resolve
 
-_MAX_SURGE = "25%"
-"""Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
 _ADOPTS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
 """Kinds whose controllers take over a pod that has no controller and that their selector matches."""
 _NEEDED = ("Service", "PodDisruptionBudget", *_ADOPTS)
@@ -172,7 +170,7 @@ class ReplaceFirst:
         name = f"Deployment {top.name}"
         if top.update_strategy == "Recreate":
             return _no(f"{name} recreates its pods, so two must not run together", _BEARS_IT)
-        if _surge(top) < 1:
+        if top.surge < 1:
             return _no(f"{name} allows no pod too many (maxSurge)", _BEARS_IT)
         if top.replicas < 2:
             return _no(f"{name} has a single replica, which may be a single writer", _BEARS_IT)
@@ -279,15 +277,6 @@ def _asks(selector: Selector, key: str, left: Mapping[str, str]) -> bool:
     """Whether a selector names the label, and is otherwise about a pod that has these labels left."""
     others = [r for r in selector.requirements if r.key != key]
     return len(others) < len(selector.requirements) and all(r.matches(left) for r in others)
-
-
-def _surge(deployment: Workload) -> int:
-    """How many pods too many a Deployment allows in a rolling update, rounded up."""
-    written = _MAX_SURGE if deployment.max_surge is None else deployment.max_surge
-    if isinstance(written, int):
-        return written
-    share = written.removesuffix("%")
-    return -(-int(share) * deployment.replicas // 100) if share.isdecimal() else 0
 
 
 def _no(message: str, remedy: str = "") -> Reason:

@@ -23,12 +23,14 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.planner.cluster.bystanders import Preemptors, SpokenFor
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.plan import Refusal, lets_preempt, takes_room
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.spread.arrays import Bools, Ints, first_places
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -108,7 +110,15 @@ class Waiting:
     (`Simulation.unsure`): the latter then wait with the others.
     """
 
-    def __init__(self, simulation: Simulation, groups: Groups, unsettled: Iterable[Pod]) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        groups: Groups,
+        unsettled: Iterable[Pod],
+        leaving: Sequence[Pod] = (),
+        to_come: Iterable[Pod] = (),
+    ) -> None:
+        """`leaving`, `to_come`: pods that will be made anew (`bystanders.expelled`), or made, before long."""
         self._simulation = simulation
         self._groups = groups
         pods = list(unsettled)
@@ -116,6 +126,9 @@ class Waiting:
         if simulation.unsure and (pods or simulation.early):
             with simulation.without_unsure():
                 self._every = _World(simulation, groups, [*pods, *simulation.early])
+        late = [p for p in pods if not p.waits or self._late(p, bool(simulation.unsure or leaving))]
+        self._spoken_for = SpokenFor(simulation, leaving, [*to_come, *simulation.early, *late])
+        self._preemptors = Preemptors(simulation, pods)
         self._matters: dict[int, bool] = {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
@@ -176,6 +189,26 @@ class Waiting:
                 found = every.interferes(victim, replacement, within)
         return None if found is None else self.one(found)
 
+    def _late(self, pod: Pod, ending: bool) -> bool:
+        """Whether the pod may be placed after a replacement: it is in backoff, or waits for another's end."""
+        if id(pod.template) not in self._now.placeable:
+            return ending
+        return bool(pod.unschedulable) and key_of(pod) not in self._simulation.state.nominated
+
+    def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
+        """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
+        victim is replaced first."""
+        if (other := self._spoken_for.in_the_way(victim, replacement, nodes, stays=stays)) is not None:
+            return takes_room(victim, other)
+        if not stays and (other := self._preemptors.let_in(victim, replacement, nodes)) is not None:
+            return lets_preempt(victim, other)
+        return None
+
+    def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
+        """Whether moves that each leave enough could together leave others without a node: replacements, and
+        where they may land."""
+        return self._spoken_for.crowded(moves)
+
     def _unsure_matter(self, victim: Pod) -> bool:
         """Whether the pods that wait may go elsewhere without those that are unsure."""
         simulation = self._simulation
@@ -231,7 +264,7 @@ class _World:
             for i, every in self.pods.items()
             if (keys := [k for k in map(key_of, every) if k in nominated])
         }
-        self._placeable = {i for i, t in self.templates.items() if self.feasible(t).any()}
+        self.placeable = {i for i, t in self.templates.items() if self.feasible(t).any()}
         """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
@@ -309,7 +342,7 @@ class _World:
                     if self._touched(t, victim.template) or (gone and not nodes[node] and id(t) in fits):
                         nodes = self.feasible(t)
                     if nodes.any():
-                        self._placeable.add(id(t))
+                        self.placeable.add(id(t))
                         found.append((t, nodes))
                 chained = self._opened(self._after(t for t, _ in found), linked, let_in)
                 placed = (*found, *chained)
@@ -552,7 +585,7 @@ class _World:
         return sorted(set(self._groups.counted(waiting)).difference(self._groups.carried(waiting)))
 
     def _asked_for(self, key: int, waiting: PodTemplate, fits: Collection[int], victim: PodTemplate) -> bool:
-        return key in self._placeable or key in fits or self._concerned(waiting, victim)
+        return key in self.placeable or key in fits or self._concerned(waiting, victim)
 
     def _concerned(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
         """Whether the victim's end could make a node feasible by a count or by affinity."""

@@ -144,7 +144,7 @@ class Scheduler:
         unsure: set[int] = set()
         with ExitStack() as made:
             while queues:
-                members = self._next(queues, elsewhere, waiting)
+                members = self._next(queues, elsewhere, waiting, in_order(waves))
                 if not members:
                     # Even alone in a wave the first move of every sequence fails: others took its room.
                     break
@@ -170,17 +170,21 @@ class Scheduler:
         return min(LARGEST, Limits(self._evictable, self._draining).at_most(move.pod))
 
     def _next(
-        self, queues: Sequence[Queue], elsewhere: Elsewhere, waiting: Waiting | None
+        self,
+        queues: Sequence[Queue],
+        elsewhere: Elsewhere,
+        waiting: Waiting | None,
+        earlier: Sequence[JudgedMove],
     ) -> list[JudgedMove]:
         """The members of the next wave, of the first moves of all sequences; none if not even one holds."""
         members, opened = self._wave((queue.first() for queue in queues), elsewhere, waiting)
-        if waiting is None or not opened:
+        if waiting is None or not (opened or _crowded(waiting, members, earlier)):
             return members
         heads = [queue.moves[0] for queue in queues]
         # As they are needed: where many pods wait, each question takes a while.
         free = (h for h in heads if not waiting.interferes(h.pod, h.replacement))
         each = (self._wave([([h], alone(h))], elsewhere, None)[0] for h in free)
-        return next((m for m in each if m), [])
+        return next((m for m in each if m and not _crowded(waiting, m, earlier)), [])
 
     def _wave(
         self,
@@ -205,6 +209,12 @@ class Scheduler:
                         break
                 rest = joined
             return wave.settled(elsewhere), waiting is not None and waiting.any_placeable()
+
+
+def _crowded(waiting: Waiting, wave: Sequence[JudgedMove], earlier: Sequence[JudgedMove]) -> bool:
+    """Whether the wave may leave others without a node, wherever on their nodes the earlier moves ended."""
+    there = [(m.replacement, m.destinations[m.destinations != m.landed]) for m in earlier]
+    return waiting.crowded([*there, *((m.replacement, m.destinations) for m in wave)])
 
 
 # How many waves the moves of a plan take at least, and why.

@@ -1,0 +1,303 @@
+"""Pods of others that a move could leave without a node.
+
+What waits may spoil a move (`waiting.py`); here a move may spoil it for others: by room that is spoken for,
+and by opening a preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.bulk_work import remembered
+from rebalancer.engine.framework import would_preempt
+from rebalancer.model.node import HOSTNAME, deleted_after
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.snapshot import among
+from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.placing import Placing, by_template, can_open
+from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
+
+_TRIED = 16
+"""Nodes tried for a replacement; where more are in question, it counts as in the way."""
+
+
+def expelled(simulation: Simulation) -> Iterator[Pod]:
+    """Pods that will have to go elsewhere: on nodes that leave, or with taints that they do not tolerate for
+    ever. A cordon is taken for the beginning of a drain. Those of DaemonSets, and static ones, stay."""
+    table, leaving = simulation.state.table, simulation.leaving
+    tainted = (any(t.effect == "NoExecute" for t in n.spec.taints) for n in table.nodes)
+    going = {n.name: n for n, t, gone in zip(table.nodes, tainted, leaving, strict=True) if t or gone}
+    for some in among(simulation.snapshot.live, going) if going else ():
+        if some.owner is None or some.owner.kind in ("DaemonSet", "Node"):
+            continue
+        for pod in some.pods:
+            taints = going[pod.node_name].spec.taints
+            if (
+                leaving[table.index[pod.node_name]]
+                or deleted_after(pod.template.tolerations, taints) is not None
+            ):
+                yield pod
+
+
+def _ties(simulation: Simulation, template: PodTemplate, other: PodTemplate) -> bool:
+    """Whether where the other is can matter to the pod beyond room."""
+    near = template.affinity is not None and template.affinity.pod_affinity is not None
+    asked = simulation.state.constraints(template, hard=True)
+    counted = any(c.counts(other.namespace, other.labels) for c in asked)
+    return near or counted or can_conflict(template, other)
+
+
+class _Comer(Struct, frozen=True, eq=False):
+    """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
+    that is there; None where it comes in any case."""
+
+    pod: Pod
+    row: int
+    key: Hashable | None
+
+
+class SpokenFor:
+    """Room that pods need which will have to be made anew, or that wait for the end of others.
+
+    Each is given a node once, as the scheduler would without any move, once all that ends is gone. A move is
+    in their way if, with it made, those whose nodes it touches find none any more.
+    """
+
+    def __init__(self, simulation: Simulation, leaving: Iterable[Pod], others: Iterable[Pod]) -> None:
+        """`leaving`: on nodes, until they are made anew."""
+        self._simulation = simulation
+        state = simulation.state
+        pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
+        pods += [(p, None) for p in others]
+        self._comers: list[_Comer] = []
+        if not pods:
+            return
+        self._down: Bools = simulation.leaving | simulation.failing
+        ending = [*self._unsure, *(key for _, key in pods if key is not None)]
+        given = self._held((state.pods[key].template, state.pods[key].row, 1) for key in ending)
+        every = {id(p.template): p.template for p, _ in pods}
+        slots = {i: int(simulation.room(t, given).sum()) for i, t in every.items()}
+        # The largest first, so that as many as can be find a node.
+        able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
+        order = sorted(able, key=lambda i: (slots[id(pods[i][0].template)], i))
+        with state.removed(ending):
+            placing = Placing(state, self._down)
+            placing.place(by_template((("to come", i), pods[i][0].template) for i in order))
+            for i in order:
+                if (row := placing.placed.get(("to come", i))) is not None:
+                    self._comers.append(_Comer(pods[i][0], row, pods[i][1]))
+                    state.remove(("to come", i))
+        self._left: tuple[int, dict[str, Ints]] | None = None
+
+    @property
+    def _unsure(self) -> list[Hashable]:
+        return [key for key in self._simulation.unsure if key in self._simulation.state.pods]
+
+    def _now(self, victims: Iterable[Pod] = ()) -> list[_Comer]:
+        """Those that are still to come, without the victims' own."""
+        there, moved = self._simulation.state.pods, {key_of(v) for v in victims}
+        return [c for c in self._comers if c.key is None or (c.key in there and c.key not in moved)]
+
+    def _room(self, comers: Sequence[_Comer]) -> dict[str, Ints]:
+        """int64[N] by resource: what they leave of each node, once all that ends is gone."""
+        state = self._simulation.state
+        key = hash((state.mark, *map(id, comers)))
+        if self._left is None or self._left[0] != key:
+            taken = [(c.pod.template, c.row, 1) for c in comers]
+            taken += [(state.pods[key].template, state.pods[key].row, -1) for key in self._unsure]
+            held = self._held(taken)
+            room = {r: state.allocatable(r) - state.requested[r] - amounts for r, amounts in held.items()}
+            self._left = key, room
+        return self._left[1]
+
+    def _held(self, pods: Iterable[tuple[PodTemplate, int, int]]) -> dict[str, Ints]:
+        """int64[N] by resource: what these pods take of their nodes (rows), times 1 or -1."""
+        held: dict[str, Ints] = {}
+        for template, row, sign in pods:
+            for resource, amount in self._simulation.state.holds(template):
+                if resource not in held:
+                    held[resource] = np.zeros(self._simulation.state.table.size, np.int64)
+                held[resource][row] += sign * amount
+        return held
+
+    def in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
+        """One that may find no node any more with the replacement on one of the nodes. `stays`: the victim is
+        replaced first, and holds its room for a while."""
+        if not self._comers or not (comers := self._now([victim])):
+            return None
+        state, room = self._simulation.state, self._room(comers)
+        own = {} if stays else dict(state.holds(victim.template))
+        at = state.table.index.get(victim.node_name, -1)
+        short = np.zeros(len(nodes), np.bool_)
+        for resource, amount in state.asks(replacement):
+            if resource in room:
+                short |= room[resource][nodes] + own.get(resource, 0) * (nodes == at) < amount
+        # Where earlier moves took their room, they are elsewhere by now.
+        full = {c.row for c in comers if any(r[c.row] < 0 for r in room.values())}
+        tied = [c for c in comers if self._tied(c.pod.template, replacement, victim.template)]
+        if not (short.any() or full or tied):
+            return None
+        rows = nodes[short] if not (full or tied) else self._differing(nodes, short, comers, tied)
+        if len(rows) > _TRIED:
+            return comers[0].pod
+        displaced = [c for c in comers if c in tied or c.row in full]
+        return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
+
+    def _differing(self, nodes: Rows, short: Bools, comers: Sequence[_Comer], tied: Sequence[_Comer]) -> Rows:
+        """The nodes among which the replacement's place may make a difference: one of each sort."""
+        single = short | np.isin(nodes, [c.row for c in comers])
+        keys: dict[str, None] = {}
+        for t in {id(c.pod.template): c.pod.template for c in tied}.values():
+            keys |= dict.fromkeys(_keys(self._simulation, t))
+        table = self._simulation.state.table
+        columns = [table.domains(key).ids[nodes] for key in keys if key != HOSTNAME]
+        sorts = numbered(np.zeros(len(nodes), np.int64), columns)
+        return np.unique(np.concatenate([nodes[single], nodes[first_places(sorts)]]))
+
+    def _left_out(
+        self,
+        victim: Pod,
+        replacement: PodTemplate,
+        rows: Rows,
+        comers: Sequence[_Comer],
+        displaced: Sequence[_Comer],
+        *,
+        stays: bool,
+    ) -> Pod | None:
+        """One that finds no node with the replacement on one of the rows, where the displaced, and those on
+        that row, look for another."""
+        state = self._simulation.state
+        gone = [*self._unsure, *(c.key for c in self._now() if c.key is not None)]
+        if not stays:
+            gone.append(key_of(victim))
+        kept = [c for c in comers if c not in displaced]
+        with state.removed(dict.fromkeys(gone)):
+            for row in rows.tolist():
+                away = {id(c): c for c in (*displaced, *(k for k in kept if k.row == row))}
+                there = [(("to come", id(c)), c.pod.template, c.row) for c in kept if id(c) not in away]
+                with state.also([(("replacement", "tried"), replacement, row), *there]):
+                    placing = Placing(state, self._down)
+                    left = placing.place(by_template((key, c.pod.template) for key, c in away.items()))
+                    for key in placing.placed:
+                        state.remove(key)
+                if left:
+                    return away[next(iter(left[0].keys))].pod  # type: ignore[index]
+        return None
+
+    def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
+        """Whether replacements that may land on these nodes could together take what each alone leaves."""
+        if len(moves) < 2 or not self._comers or not (comers := self._now()):
+            return False
+        state, room = self._simulation.state, self._room(comers)
+        rows = np.unique([c.row for c in comers])
+        for resource, left in room.items():
+            taken = np.zeros(state.table.size, np.int64)
+            for replacement, nodes in moves:
+                taken[nodes] += dict(state.holds(replacement)).get(resource, 0)
+            if ((taken > left) & (taken > 0))[rows].any():
+                return True
+        return False
+
+    @remembered(by=lambda *templates: tuple(map(id, templates)))
+    def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:
+        return any(_ties(self._simulation, template, other) for other in others)
+
+
+def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:
+    """The topology keys of the pod's hard constraints and required terms."""
+    keys = [c.topology_key for c in simulation.state.constraints(template, hard=True)]
+    terms = simulation.state.terms.of(template)
+    return keys + [term.topology_key for term, _ in (*terms.required, *terms.required_anti)]
+
+
+class Preemptors:
+    """Waiting pods that could preempt others, and cannot as things stand."""
+
+    def __init__(self, simulation: Simulation, waiting: Iterable[Pod]) -> None:
+        self._simulation = simulation
+        lowest = simulation.state.lowest_priority
+        every = {id(p.template): p for p in waiting if p.template.preempts and lowest < p.template.priority}
+        self._pods = list(every.values())
+        self._could: dict[tuple[int, int], bool] = {}
+
+    @remembered()
+    def _rows(self, template: PodTemplate) -> Rows:
+        """Nodes that had room for it without the pods of lower priority when the plan was begun."""
+        simulation = self._simulation
+        on = simulation.state.table.index
+        lower = (
+            pod
+            for some in among(simulation.snapshot.live, on)
+            if some.template.priority < template.priority
+            for pod in some.pods
+        )
+        return np.flatnonzero(simulation.room(template, simulation.held_by(lower)) > 0)
+
+    def _preempts(self, template: PodTemplate, rows: Rows) -> bool:
+        """Whether it finds no node as the simulation stands, but would, if pods of lower priority went."""
+        framework = self._simulation.framework(template)
+        return not framework.feasible(template).any() and would_preempt(framework, template, rows.tolist())
+
+    def let_in(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
+        """One that could preempt others while or after the pod is moved to one of the nodes, and not before:
+        who is preempted has lost its node by the move."""
+        for pod in self._pods:
+            rows = self._opened(pod.template, victim, replacement)
+            if (
+                len(rows)
+                and not self._could_before(pod.template)
+                and self._can(pod.template, rows, victim, replacement, nodes)
+            ):
+                return pod
+        return None
+
+    def _opened(self, template: PodTemplate, victim: Pod, replacement: PodTemplate) -> Rows:
+        """The nodes that the move may open to it."""
+        simulation = self._simulation
+        at = simulation.state.pods[key_of(victim)].row
+        freed = victim.template.priority >= template.priority and simulation.static(template)[at]
+        own = np.array([at] if freed else [], np.intp)
+        if self._tied(template, victim.template, replacement):
+            return np.union1d(own, self._rows(template))
+        return own
+
+    @remembered(by=lambda *templates: tuple(map(id, templates)))
+    def _tied(self, template: PodTemplate, victim: PodTemplate, replacement: PodTemplate) -> bool:
+        """Whether the move can open more to it than the room of the victim."""
+        opens = can_open(self._simulation.state, replacement, template)
+        return opens or _ties(self._simulation, template, victim)
+
+    def _could_before(self, template: PodTemplate) -> bool:
+        """Whether it can without the move."""
+        key = id(template), self._simulation.state.mark
+        if key not in self._could:
+            framework = self._simulation.framework(template)
+            rows = self._rows(template).tolist()
+            self._could[key] = would_preempt(framework, template, rows)
+        return self._could[key]
+
+    def _can(
+        self, template: PodTemplate, rows: Rows, victim: Pod, replacement: PodTemplate, nodes: Rows
+    ) -> bool:
+        simulation = self._simulation
+        state = simulation.state
+        with simulation.without(victim) as leaving:
+            if self._preempts(template, rows):
+                return True
+            leaving.let_go()
+            if self._preempts(template, rows):
+                return True
+            if not can_open(state, replacement, template):
+                return False
+            keys = _keys(simulation, template)
+            columns = [state.table.domains(key).ids[nodes] for key in keys]
+            each = nodes[first_places(numbered(np.zeros(len(nodes), np.int64), columns))]
+            for row in each[:_TRIED].tolist():
+                with state.also([(("replacement", "tried"), replacement, row)]):
+                    if self._preempts(template, rows):
+                        return True
+            return len(each) > _TRIED

@@ -1,0 +1,177 @@
+"""Pods of others that a move would leave without a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.planner import plan
+from tests.support.build import ago, deployment, node, objects, pod, snapshot, stateful_set
+from tests.support.scheduler.plain import Json
+
+A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
+"""b-1 has room for one of 3 cpu, or for web's."""
+
+
+def web(**placed: int) -> Any:
+    return deployment("web").spread("zone").requests(cpu="500m").placed({"a-0": 3, **placed})
+
+
+def other(at: str = "b-0", **fields: Any) -> Any:
+    return deployment("other").requests(cpu=3).placed({at: 1}, **fields)
+
+
+def gone(name: str = "b-0") -> Any:
+    return node(name).zone("b").cpu(4)
+
+
+GOING = {
+    "drained": lambda: gone().cordoned(),
+    "taken by Karpenter": lambda: gone().taint("karpenter.sh/disrupted"),
+    "taken by cluster-autoscaler": lambda: gone().taint("ToBeDeletedByClusterAutoscaler"),
+    "silent": lambda: gone().not_ready(),
+}
+
+
+@pytest.mark.parametrize("going", GOING.values(), ids=GOING)
+def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going: Any) -> None:
+    made = plan(snapshot(A, going(), B, other(), web()))
+    assert not made.moves
+    said = {r.reason.message for r in made.blocked}
+    assert any("could take the room that default/other-" in m for m in said), said
+    assert plan(snapshot(A, going(), B, web())).moves
+
+
+def test_where_a_second_node_takes_it_the_move_is_made() -> None:
+    assert plan(snapshot(A, gone().cordoned(), B, gone("b-2"), other(), web())).moves
+
+
+def test_nor_is_the_room_given_away_where_the_replacement_could_go_elsewhere_too() -> None:
+    small = node("b-2").zone("b").cpu("600m")
+    made = plan(snapshot(A, gone().cordoned(), B, small, other(), web()))
+    assert not made.moves
+    assert plan(snapshot(A, gone().cordoned(), B, small, web())).moves[0].destinations == ("b-1", "b-2")
+
+
+def test_the_room_that_the_victim_frees_serves_as_well() -> None:
+    """Once web has left a-0, the one of 3 cpu fits there."""
+    wide = node("a-0").zone("a").cpu(4)
+    assert plan(snapshot(wide, gone().cordoned(), B, other(), web())).moves
+
+
+@pytest.mark.parametrize("owner", ["DaemonSet", "", "Node"])
+def test_one_that_is_not_made_elsewhere_takes_no_room(owner: str) -> None:
+    found = objects(other())
+    for one in found:
+        if one["kind"] == "Pod":
+            one["metadata"]["ownerReferences"] = [
+                {"kind": owner, "name": "o", "uid": "o", "apiVersion": "v1", "controller": True}
+            ] * bool(owner)
+    assert plan(snapshot(A, gone().cordoned(), B, *(o for o in found if o["kind"] == "Pod"), web())).moves
+
+
+def test_two_moves_that_may_meet_there_are_not_both_planned() -> None:
+    """Beside 3 cpu there is room on b-1 for one of the two; either may go there or to b-2."""
+    machines = [A, gone().cordoned(), node("b-1").zone("b").cpu("3600m"), node("b-2").zone("b").cpu("600m")]
+    apps = [deployment(n).spread("zone").requests(cpu="500m").placed({"a-0": 2}) for n in "xy"]
+    made = plan(snapshot(*machines, other(), *apps))
+    assert [m.destinations for m in made.moves] == [("b-1", "b-2")]
+    roomy = [*machines[:2], node("b-1").zone("b").cpu(4), machines[3]]
+    assert len(plan(snapshot(*roomy, other(), *apps)).moves) == 2
+
+
+def rollout(surge: int, unavailable: int = 0) -> list[Json]:
+    """The template has just changed: none of the new revision is there."""
+    deploy, old, *pods = objects(other())
+    (_, new, *_) = objects(other())
+    new["metadata"].update(name="other-new", uid="new")
+    new["metadata"]["labels"]["pod-template-hash"] = "new"
+    new["spec"]["replicas"] = 0
+    new["status"] = {"replicas": 0, "observedGeneration": 1}
+    deploy["status"]["updatedReplicas"] = 0
+    deploy["spec"]["strategy"] = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
+    }
+    return [deploy, old, *pods, new]
+
+
+@pytest.mark.parametrize(("surge", "moves"), [(1, 0), (0, 1)])
+def test_a_rollout_keeps_the_room_for_its_next_pod(surge: int, moves: int) -> None:
+    machines = [A, node("b-0").zone("b").cpu("3200m"), B]
+    assert len(plan(snapshot(*machines, *rollout(surge, 1 - surge), web())).moves) == moves
+
+
+@pytest.mark.parametrize(("age", "moves"), [(20, 0), (100_000, 1)])
+def test_a_set_that_grows_in_order_keeps_the_room_for_its_next_pods(age: int, moves: int) -> None:
+    """Unless it waits for one that is broken: then none of them comes."""
+    db = objects(
+        stateful_set("db")
+        .labels(app="db")
+        .requests(cpu=1)
+        .replicas(5)
+        .placed({"a-0": 2, "b-0": 1})
+        .unready(2)
+    )
+    db[-1]["metadata"]["creationTimestamp"] = ago(age)
+    machines = [node("a-0").zone("a").cpu("3500m"), node("b-0").zone("b").cpu("3300m")]
+    assert len(plan(snapshot(*machines, *db, web())).moves) == moves
+
+
+def test_a_pod_that_waits_for_anothers_end_gets_its_room() -> None:
+    small = node("b-0").zone("b").cpu("600m")
+    ends = pod("old").requests(cpu=3).on("b-1").terminating()
+    assert not plan(snapshot(A, small, B, ends, pod("late").requests(cpu=3), web())).moves
+    assert plan(snapshot(A, small, B, ends, web())).moves
+
+
+def late(**asks: Any) -> Any:
+    return pod("late").priority(1000).requests(**asks)
+
+
+PREEMPTS: dict[str, tuple[list[Any], Any]] = {
+    "by the room that the victim frees": (
+        [
+            node("a-0").zone("a").cpu(4),
+            node("b-0").zone("b").cpu(2),
+            deployment("batch").requests(cpu="2900m").placed({"a-0": 1}),
+            deployment("web").spread("zone").priority(1000).requests(cpu="500m").placed({"a-0": 2}),
+        ],
+        late(cpu="3500m"),
+    ),
+    "by a count that the move raises": (
+        [
+            node("a-0").zone("a").cpu(2),
+            node("b-0").zone("b").cpu(8),
+            node("c-0").zone("c").taint("kept").cpu(8),
+            deployment("batch").requests(cpu=2).placed({"b-0": 3}),
+            deployment("web")
+            .spread("zone")
+            .priority(1000)
+            .tolerates("kept")
+            .placed({"a-0": 3, "b-0": 2, "c-0": 1}),
+        ],
+        late(cpu=4).labels(app="web").spread("zone", selector={"app": "web"}),
+    ),
+    "near the replacement": (
+        [
+            node("a-0").zone("a").cpu(2),
+            node("c-0").zone("c").cpu(4),
+            deployment("batch").requests(cpu="3500m").placed({"c-0": 1}),
+            deployment("web").spread("zone").priority(1000).placed({"a-0": 2}),
+        ],
+        late(cpu="3900m").near("zone", app="web"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "waits"), PREEMPTS.values(), ids=PREEMPTS)
+@pytest.mark.parametrize("policy", ["PreemptLowerPriority", "Never"])
+def test_no_move_lets_a_pod_preempt_others(cluster: list[Any], waits: Any, policy: str) -> None:
+    (one,) = objects(waits)
+    one["spec"]["preemptionPolicy"] = policy
+    made = plan(snapshot(*cluster, one))
+    assert bool(made.moves) is (policy == "Never")
+    said = {r.reason.message for r in made.blocked}
+    assert made.moves or any("could then preempt pods of lower priority" in m for m in said), said
