@@ -235,7 +235,7 @@ def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     if not level or (owner := _owner(state, template)) is None or (made := owner.template) is None:
         return
     named, mounted = {c.name for c in _containers(made)}, {v.name for v in made.volumes}
-    containers = tuple(c.security for c in _containers(template) if c.name not in named)
+    containers = tuple((c.name, c.security) for c in _containers(template) if c.name not in named)
     volumes = tuple((v.name, v.kind) for v in template.volumes if v.name not in mounted)
     if not (containers or volumes):
         return
@@ -266,14 +266,15 @@ def _annotations(asked: bytes) -> Mapping[str, str]:
 @lru_cache(1024)
 def _forbidden(
     asked: bytes,
-    containers: tuple[bytes, ...],
+    containers: tuple[tuple[str, bytes], ...],
     volumes: tuple[tuple[str, str], ...],
     level: str,
     version: int,
 ) -> tuple[str, ...]:
     pod = json.decode(asked)
     spec = pod.setdefault("spec", {})
-    spec["containers"] = [*spec.get("containers", ()), *map(json.decode, containers)]
+    added = ({"name": name, **json.decode(asked)} for name, asked in containers)
+    spec["containers"] = [*spec.get("containers", ()), *added]
     spec["volumes"] = [*spec.get("volumes", ()), *({"name": name, kind: {}} for name, kind in volumes)]
     return violations(pod, level, version)
 

@@ -71,17 +71,16 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
     lifecycle: Raw = _NONE
 
     def security(self) -> dict[str, object]:
-        """What Pod Security reads of it."""
-        return {"name": self.name} | _present(
-            {
-                "ports": self.ports,
-                "securityContext": self.security_context,
-                "livenessProbe": self.liveness_probe,
-                "readinessProbe": self.readiness_probe,
-                "startupProbe": self.startup_probe,
-                "lifecycle": self.lifecycle,
-            }
-        )
+        """What Pod Security reads of it, beside its name: of ports and probes only such as name a host."""
+        near_hosts = {
+            "ports": self.ports,
+            "livenessProbe": self.liveness_probe,
+            "readinessProbe": self.readiness_probe,
+            "startupProbe": self.startup_probe,
+            "lifecycle": self.lifecycle,
+        }
+        found: dict[str, object] = {name: raw for name, raw in near_hosts.items() if b'"host' in bytes(raw)}
+        return found | _present({"securityContext": self.security_context})
 
     def key(self) -> bytes:
         """Bytes that are equal for equal containers."""
@@ -305,8 +304,8 @@ class TemplateJson(Struct, frozen=True, rename="camel"):
             "hostPID": s.host_pid or None,
             "hostIPC": s.host_ipc or None,
             "hostUsers": s.host_users,
-            "containers": [c.security() for c in s.containers],
-            "initContainers": [c.security() for c in s.init_containers],
+            "containers": [{"name": c.name, **c.security()} for c in s.containers],
+            "initContainers": [{"name": c.name, **c.security()} for c in s.init_containers],
             "volumes": [
                 {"name": v.name, **({} if absent(v.host_path) else {"hostPath": {}})}
                 for v in s.volumes
@@ -654,7 +653,7 @@ def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Contai
         ),
         sidecar=init and wire.restart_policy == "Always",
         local=wire.image_pull_policy == _NEVER,
-        security=msgspec.json.encode(wire.security()),
+        security=msgspec.json.encode(asked) if (asked := wire.security()) else b"{}",
     )
 
 
