@@ -495,6 +495,7 @@ KINDS: dict[str, Rule] = {
             images=present_images,
             runtimeHandlers=each(fields(name=name, features=fields(userNamespaces=same))),
             features=fields(supplementalGroupsPolicy=same),
+            nodeInfo=fields(kubeletVersion=same),
         ),
     ),
     "Pod": fields(

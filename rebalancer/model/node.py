@@ -152,6 +152,12 @@ class NodeFeatures(Struct, frozen=True, rename="camel"):
     supplemental_groups_policy: bool | None = None
 
 
+class NodeInfo(Struct, frozen=True, rename="camel"):
+    """What runs on it."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
     """Node status; quantities as written. `runtime_handlers`: none where the runtime does not list them."""
 
@@ -160,6 +166,7 @@ class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
     images: tuple[ContainerImage, ...] = ()
     runtime_handlers: tuple[RuntimeHandler, ...] = ()
     features: NodeFeatures | None = None
+    node_info: NodeInfo | None = None
 
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,13 +14,29 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools
+from rebalancer.spread.arrays import Bools, Ints
 
 _SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
+_PLATFORM = (_SYSTEM, _ARCHITECTURE, "node.kubernetes.io/windows-build")
+"""Labels that each kubelet gives its node: together they decide which images run there."""
 
 
 def _expelling(node: Node) -> tuple[Taint, ...]:
     return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
+
+
+Platform = tuple[str | None, ...]
+
+
+def _platform(node: Node) -> Platform:
+    return (node.labels.get(_SYSTEM, "linux"), *map(node.labels.get, _PLATFORM[1:]))
+
+
+def _minor(node: Node) -> int:
+    """Of its kubelet's version 1.x; where it does not say, none is older."""
+    info = node.status.node_info
+    found = re.match(r"v?1\.(\d+)", info.kubelet_version) if info is not None else None
+    return int(found[1]) if found else _NEWEST
 
 
 def _handlers(node: Node) -> frozenset[str]:
@@ -46,11 +63,23 @@ class Unfit(Struct, frozen=True, eq=False):
 
 
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
-_UNSEEN = "of an architecture on which no Ready pod runs its images"
+_UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
+_UPGRADE = "upgrade the kubelet, or keep these pods off such nodes by a node selector in their template"
 _SELECT = (
     "select kubernetes.io/os or kubernetes.io/arch in the template, or have a pod with these images become "
     "Ready on such a node"
 )
+
+
+_NEWEST = 1 << 10
+_SINCE: tuple[tuple[int, str, Callable[[PodTemplate], bool]], ...] = (
+    (29, "containers that are sidecars", lambda t: any(c.sidecar for c in t.init_containers)),
+    (33, "user namespaces", lambda t: t.own_users),
+    (34, "resources of the pod as a whole", lambda t: bool(t.pod_level or t.pod_level_limits)),
+    (35, "volumes that are images", lambda t: any(v.kind == "image" for v in t.volumes)),
+)
+"""The minor version from which on kubelets do by default what some pods ask for (pkg/features:
+SidecarContainers, UserNamespacesSupport, PodLevelResources, ImageVolume)."""
 
 
 class Kubelets:
@@ -88,9 +117,14 @@ class Kubelets:
         if template.strict_groups:
             strict = np.array(self._table.answers(_strict), np.bool_)
             yield Unfit("whose runtime has no supplementalGroupsPolicy", ~strict)
-        if len(self._table.domains(_ARCHITECTURE).names) > 1:
+        if any(len(self._table.domains(key).names) > 1 for key in _PLATFORM):
             images = {c.image for c in (*template.containers, *template.init_containers)}
-            yield Unfit(_UNSEEN, self._foreign(images), _SELECT)
+            for platform, nodes in self._foreign(images).items():
+                yield Unfit(_UNSEEN.format("/".join(filter(None, platform))), nodes, _SELECT)
+        for since, what, asks in _SINCE:
+            if (self._minors < since).any() and asks(template):
+                oldest = min(since, self._oldest_with(asks))
+                yield Unfit(f"whose kubelet is too old for {what}", self._minors < oldest, _UPGRADE)
         if template.os:
             systems = self._table.domains(_SYSTEM)
             same = systems.names.index(template.os) if template.os in systems.names else -1
@@ -98,26 +132,40 @@ class Kubelets:
             yield Unfit(f"which is not of its operating system, {template.os}", other, _SELECT)
 
     @remembered(by=frozenset)
-    def _foreign(self, images: Collection[str]) -> Bools:
-        """bool[N]: nodes of an architecture on which one of the images was not seen to run, or of an unknown
-        one, as those are that a NodePool may add."""
-        architectures, seen = self._table.domains(_ARCHITECTURE), self._run_on
-        every = range(len(architectures.names))
-        fits = [all(a in seen.get(image, ()) for image in images) for a in every]
-        return ~architectures.spread(np.array(fits, dtype=np.bool_))
+    def _foreign(self, images: Collection[str]) -> Mapping[Platform, Bools]:
+        """bool[N] of each platform on which one of the images was not seen to run: its nodes. What a NodePool
+        may add is of an unknown one."""
+        platforms = self._table.answers(_platform)
+        strange = (
+            p for p in dict.fromkeys(platforms) if any(p not in self._run_on.get(i, ()) for i in images)
+        )
+        return {p: np.array([p == other for other in platforms], np.bool_) for p in strange}
 
     @cached_property
-    def _run_on(self) -> Mapping[str, Collection[int]]:
-        """The architectures, by number, on which a Ready pod runs each image; those on which a pod has it, if
-        none is Ready."""
-        ids, index = self._table.domains(_ARCHITECTURE).ids, self._table.index
-        ready, every = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    def _run_on(self) -> Mapping[str, Collection[Platform]]:
+        """The platforms on which a Ready pod runs each image; those on which a pod has it, if none is
+        Ready."""
+        of = dict(zip(self._table.names, self._table.answers(_platform), strict=True))
+        ready, every = defaultdict[str, set[Platform]](set), defaultdict[str, set[Platform]](set)
         for group in self._snapshot.live:
-            there = {(int(ids[index[p.node_name]]), p.ready) for p in group.pods if p.node_name in index}
+            there = {(of[p.node_name], p.ready) for p in group.pods if p.node_name in of}
             for c in (*group.template.containers, *group.template.init_containers):
                 ready[c.image].update(a for a, is_ready in there if is_ready)
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
+
+    @cached_property
+    def _minors(self) -> Ints:
+        """int64[N]: the minor versions of the kubelets."""
+        return np.array(self._table.answers(_minor), np.int64)
+
+    @remembered()
+    def _oldest_with(self, asks: Callable[[PodTemplate], bool]) -> int:
+        """The oldest kubelet that was seen to do what some pods ask for: a feature gate may be on before."""
+        index = self._table.index
+        pods = (p for group in self._snapshot.live if asks(group.template) for p in group.pods if p.ready)
+        minors = (int(self._minors[index[p.node_name]]) for p in pods if p.node_name in index)
+        return min(minors, default=_NEWEST)
 
     @remembered(by=str)
     def _not_running(self, handler: str) -> Bools:

@@ -225,6 +225,65 @@ def test_where_no_pod_is_ready_each_counts_as_one_that_runs() -> None:
     assert plan(snapshot(nodes_, node("c-0").label(ARCH, "arm64").cordoned(), web)).moves
 
 
+def on_platform(name: str, system: str, build: str = "") -> Any:
+    builder = node(name).zone(name[0]).label("kubernetes.io/os", system).label(ARCH, "amd64")
+    return builder.label("node.kubernetes.io/windows-build", build) if build else builder
+
+
+@pytest.mark.parametrize(
+    ("here", "away", "moves"),
+    [
+        (("linux",), ("windows",), 0),
+        (("windows", "10.0.17763"), ("windows", "10.0.20348"), 0),
+        (("windows", "10.0.20348"), ("windows", "10.0.20348"), 2),
+        (("linux",), ("linux",), 2),
+    ],
+)
+def test_an_image_is_seen_to_run_on_a_system_and_a_build_of_it(
+    here: tuple[str, ...], away: tuple[str, ...], moves: int
+) -> None:
+    """Nor need pods say which system they are for."""
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    third = on_platform("b-1", "linux").cordoned()
+    found = plan(snapshot(on_platform("a-0", *here), on_platform("b-0", *away), third, web))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
+        assert "/".join((away[0], "amd64", *away[1:])) in found.blocked[0].reason.message
+
+
+WHOLE = {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+PROXY = {"initContainers": [{"name": "proxy", "image": "p:1", "restartPolicy": "Always"}]}
+IMAGES = {"volumes": [{"name": "m", "image": {"reference": "r.example/m:1"}}]}
+AGED: dict[str, tuple[Json, str, str, int]] = {
+    "resources of the pod": (WHOLE, "v1.36.2", "v1.33.9-eks-113cf36", 0),
+    "which it knows": (WHOLE, "v1.36.2", "v1.34.1+k3s1", 2),
+    "a sidecar": (PROXY, "v1.29.3", "v1.28.9", 0),
+    "a sidecar, for long": (PROXY, "v1.36.2", "v1.33.9", 2),
+    "an image as a volume": (IMAGES, "v1.36.2", "v1.34.2", 0),
+    "which kubelets as old were made to know": (IMAGES, "v1.34.2", "v1.34.2", 2),
+    "nothing of that": ({}, "v1.36.2", "v1.30.0", 2),
+    "a version that cannot be read": (WHOLE, "v1.36.2", "built by hand", 2),
+}
+
+
+@pytest.mark.parametrize(("asked", "here", "away", "moves"), AGED.values(), ids=AGED)
+def test_no_move_could_land_where_the_kubelet_is_too_old_for_the_pod(
+    asked: Json, here: str, away: str, moves: int
+) -> None:
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for kind in ("Deployment", "ReplicaSet"):
+        made = patched(kind, {"spec": {"template": {"spec": asked}}}, made)
+    made = patched("Pod", {"spec": asked}, made)
+    for name, version in (("a-0", here), ("b-0", away)):
+        made = patched("Node", {"status": {"nodeInfo": {"kubeletVersion": version}}}, made, name=name)
+    found = plan(decoded(made))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
+        assert "too old" in found.blocked[0].reason.message
+
+
 USERS, GROUPS = {"hostUsers": False}, {"securityContext": {"supplementalGroupsPolicy": "Strict"}}
 ABLE = {"name": "", "features": {"userNamespaces": True}}
 FEATURES: dict[str, tuple[Json, Json, int]] = {
