@@ -318,11 +318,11 @@ def session(
     try:
         if elector is not None:
             if alone:
-                make_brake(settings, connection, places.brake, name, wait=clock.wait, leads=False)
+                make_brake(settings, connection, places, name, wait=clock.wait, leads=False)
             patience = _DURATIONS * election.lease_duration
             take_lease(elector.start(), wait=wait, stop=clock.stop, patience=patience)
         if alone and not clock.stopping():
-            make_brake(settings, connection, places.brake, name, wait=clock.wait)
+            make_brake(settings, connection, places, name, wait=clock.wait)
         yield Surroundings(
             memory=memory,
             newest=newest,

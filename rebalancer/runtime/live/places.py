@@ -227,11 +227,7 @@ def _installed(found: Survey, settings: Settings, home: str) -> str:
     known = let_in | {home} | {f.place.namespace for f in found.live if f.place.name in usual}
     if len(there) < 2 and (known.issuperset(there) or not settings.evictions.enabled):
         return next(iter(there), "")
-    signs = [
-        f"{f.holder} leads by lease {f.place.namespace}/{f.place.name}" if f.holder else str(f.place)
-        for f in found.live
-        if f.place.namespace in there
-    ]
+    signs = [_sign(f) for f in found.live if f.place.namespace in there]
     several = "this cluster has several rebalancers, or what looks like them"
     single = "what has the labels of a rebalancer may be anybody's"
     raise UserError(
@@ -239,6 +235,10 @@ def _installed(found: Survey, settings: Settings, home: str) -> str:
         "name the namespace of the one that is meant: --ledger-namespace NAME, or ledger.namespace in the "
         "settings",
     )
+
+
+def _sign(f: Found) -> str:
+    return f"{f.holder} leads by lease {f.place.namespace}/{f.place.name}" if f.holder else str(f.place)
 
 
 def _makes_its_own(found: Survey, there: str, home: str) -> bool:
@@ -273,20 +273,21 @@ def places_to_act(
     """
     places = places_of(settings, connection, wait=wait, backoff=backoff)
     if settings.evictions.enabled and places.none_yet:
-        make_brake(settings, connection, places.brake, "", wait=wait)
+        make_brake(settings, connection, places, "", wait=wait)
     return places
 
 
 def make_brake(
-    settings: Settings, connection: Connection, brake: Place, by: str, *, wait: Wait, leads: bool = True
+    settings: Settings, connection: Connection, places: Places, by: str, *, wait: Wait, leads: bool = True
 ) -> None:
     """Where nothing is installed: the brake of a process that stays, or of the run `by`.
 
     A run makes it before it has the lease, since a lease without a brake looks like an installation that lost
     it; and once more when it `leads`, since the run before may have taken its own away meanwhile. Raises
-    UserError if somebody has paused by another one before this one could be found; KubeError if that cannot
-    be seen.
+    UserError if somebody has paused by another one before this one could be found, or has begun to act
+    elsewhere at the same time; KubeError if that cannot be seen.
     """
+    brake = places.brake
     try:
         # One that was created although the answer got lost is there when it is asked for again.
         retry(lambda: claim_brake(connection, brake, by, leads=leads), wait=wait)
@@ -295,19 +296,45 @@ def make_brake(
         log.warning("%s, by which people pause evictions, cannot be created: %s", brake, e)
     if not leads:
         return
-    for other in survey(settings, connection, wait=wait).brakes:
-        what = f"configmap {other.place.name} -n {other.place.namespace}"
-        why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
-        if why is not None and other.place != brake:
-            raise UserError(why.message, why.remedy)
-        if other.place != brake:
-            for said, command in slips(connection, other.place).items():
-                raise UserError(f"{what} has {said}, which was meant as a pause", command)
+    began = time.monotonic()
+    while True:
+        found = survey(settings, connection, wait=wait)
+        for other in found.brakes:
+            what = f"configmap {other.place.name} -n {other.place.namespace}"
+            why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
+            if why is not None and other.place != brake:
+                raise UserError(why.message, why.remedy)
+            if other.place != brake:
+                for said, command in slips(connection, other.place).items():
+                    raise UserError(f"{what} has {said}, which was meant as a pause", command)
+        late = time.monotonic() - began > settings.leader_election.lease_duration
+        if not _others_act(found, settings, places, late=late) or wait(_AGAIN):
+            return
+
+
+def _others_act(found: Survey, settings: Settings, places: Places, *, late: bool) -> bool:
+    """Whether somebody else may act who, like this process, saw nobody at first. Where nobody named a
+    namespace, that is looked for when others can see this one: so of two one at least sees the other.
+
+    The first by namespace waits until the others, who see it, have ended. Raises UserError for these, and
+    where it is `late`: then they have not seen it.
+    """
+    own = {places.brake.namespace, places.lease.namespace}
+    others = [f for f in found.live if f.place.namespace not in own and not settings.ledger.namespace]
+    first = min(others, key=lambda f: f.place.namespace, default=None)
+    if first is not None and (late or first.place.namespace < min(own)):
+        raise UserError(
+            f"another rebalancer has begun at the same time: {_sign(first)}; nothing is done",
+            "start it again when that one has ended: --wait waits for it",
+        )
+    return bool(others)
 
 
 # Leading by the lease: the elector as settings ask for it, and taking the lease for one cycle.
 
 _POLL = 0.05
+_AGAIN = 0.5
+"""Seconds between two looks at who else acts."""
 _FRESH = 60.0
 """Seconds since its last renewal, by the clocks of both machines, after which a holder may be dead. That is
 found out by waiting, as every candidate does."""

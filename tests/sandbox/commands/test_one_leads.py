@@ -63,6 +63,9 @@ def test_once_without_evictions_needs_no_lease(server: ApiServer, tmp_path: Path
     assert holder(server) == "other"
 
 
+SOON = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}"
+
+
 def patient(folder: Path) -> str:
     """Settings with which a holder that may be dead is waited for longer than a test lasts."""
     (folder / "patient.yaml").write_text("leaderElection: {leaseDuration: 10m, renewDeadline: 5m}")
@@ -80,9 +83,7 @@ def test_once_ends_at_once_and_names_who_leads(server: ApiServer, tmp_path: Path
 
 def test_a_holder_that_died_long_ago_is_waited_for_and_followed(server: ApiServer, tmp_path: Path) -> None:
     held(server, datetime.now(UTC) - timedelta(hours=1))
-    (tmp_path / "c.yaml").write_text(
-        "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}"
-    )
+    (tmp_path / "c.yaml").write_text(SOON)
     with moving(server):
         done = call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
     assert done.returncode == 0, done.stderr
@@ -232,6 +233,32 @@ def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) 
         assert [process.returncode for process in both] == [0, 0], said
         assert evictions(server) == 4
         assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
+        assert not server.store.list("Lease")
+
+
+@pytest.mark.parametrize("one_sees", [False, True], ids=["each sees the other", "one sees the other"])
+def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path: Path) -> None:
+    """Each has looked around before the other's lease is there."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        made(server, "other", "ops", "unrelated")
+        for namespace in ("default",) if one_sees else ("default", "ops"):
+            server.faults.add(Delay(4.0), verb="create", resource="configmaps", namespace=namespace, times=1)
+        both = []
+        (tmp_path / "c.yaml").write_text(f"evictions: {{perSecond: {0.2 if one_sees else 0}}}\n{SOON}")
+        for namespace in ("default", "ops"):
+            kubeconfig = server.kubeconfig(tmp_path / namespace)
+            kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
+            command = [str(BIN), "once", "--execute", "--config", str(tmp_path / "c.yaml")]
+            command += ["--kubeconfig", str(kubeconfig)]
+            both.append(Program(command, stderr=subprocess.PIPE, env=environment()))
+        said = [process.communicate(timeout=240)[1] for process in both]
+        goes_on, ends = ("ops", 0) if one_sees else ("default", 1)
+        assert both[1 - ends].returncode == 0, said
+        assert both[ends].returncode == 1, said
+        assert f"leads by lease {goes_on}/rebalancer; nothing is done" in said[ends]
+        assert evictions(server) == 4
+        ledgers = [m["metadata"] for m in server.store.list("ConfigMap") if "data" in m]
+        assert [m["namespace"] for m in ledgers] == [goes_on]
         assert not server.store.list("Lease")
 
 
