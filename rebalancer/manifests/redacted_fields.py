@@ -503,6 +503,7 @@ KINDS: dict[str, Rule] = {
         spec=POD_SPEC,
         status=fields(
             phase=same,
+            reason=same,
             conditions=_CONDITION_LIST,
             nominatedNodeName=name,
             startTime=same,

@@ -273,12 +273,17 @@ class PodTemplate(Struct, frozen=True, eq=False):
         return tuple(v.claim for v in self.volumes if v.claim)
 
 
+REJECTED_FOR = 24 * 3600.0
+"""Seconds for which the no of a kubelet to a pod holds for others of its owner."""
+
+
 class Pod(Struct, frozen=True, eq=False, gc=False):
     """A pod: its template, and where it is. Times in seconds since the epoch, None where absent.
 
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
+    `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
     `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
     `crashed`: when a container of it ended that was started again; the last time.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
@@ -301,6 +306,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     judged: bool = False
     unschedulable: str = ""
     stuck: str = ""
+    rejected: str = ""
     crashed: float | None = None
     debugged: bool = False
     owner: OwnerReference | None = None

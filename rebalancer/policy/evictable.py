@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import set_up_by
-from rebalancer.model.pod import DELETION_COST, DISKS_IN_PODS, Pod
+from rebalancer.model.pod import DELETION_COST, DISKS_IN_PODS, REJECTED_FOR, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
 from rebalancer.model.storage import PersistentVolume
@@ -556,11 +556,12 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     may say something else; infinity if there is none.
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
-    that Karpenter is about to replace, or that are new.
+    that Karpenter is about to replace, that are new, or have refused pods.
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
-    first = min((t for t in nodes if t > now), default=math.inf)
+    heard = (p.created + REJECTED_FOR for p in snapshot.over if p.rejected and p.created is not None)
+    first = min((t for t in (*nodes, *heard) if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -265,6 +265,10 @@ _CANNOT_START = frozenset(
 and kuberuntime/kuberuntime_container.go)."""
 
 
+_PASSED = frozenset({"Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeLost", "DeadlineExceeded"})
+"""Why pods Failed, which says nothing of later ones (pkg/kubelet: eviction, nodeshutdown, preemption)."""
+
+
 class PodDecoder:
     """Decodes pods, and with `templates` pod templates. Use one decoder for one cluster: it remembers what
     pods share.
@@ -358,6 +362,7 @@ class PodDecoder:
                 else ""
             ),
             stuck=_stuck(statuses),
+            rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
             crashed=_crashed(status.container_statuses or ()),
             debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
             owner=owner,
@@ -389,6 +394,13 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
     """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
     waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
     return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
+
+
+def _rejected(reason: str, statuses: Iterable[ContainerStatusJson]) -> str:
+    """The reason for which a kubelet has not admitted a pod that Failed; "" where a container of it has run,
+    or the reason was the node's state at that time."""
+    ran = any(s.state is not None and not absent(s.state.terminated) for s in statuses)
+    return "" if ran or reason in _PASSED else intern(reason)
 
 
 def _debugged(made: Sized | None, statuses: Collection[ContainerStatusJson] | None) -> bool:

@@ -236,6 +236,7 @@ class ContainerStatusJson(Struct, frozen=True, rename="camel"):
 
 class _PodStatus(Struct, frozen=True, rename="camel"):
     phase: Phase = "Pending"
+    reason: str = ""
     conditions: tuple[_PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: datetime | None = None

@@ -13,8 +13,8 @@ from msgspec import Struct
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
-from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.model.pod import REJECTED_FOR, Pod, PodTemplate
+from rebalancer.spread.arrays import Bools, Ints, among
 
 _SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
 _PLATFORM = (_SYSTEM, _ARCHITECTURE, "node.kubernetes.io/windows-build")
@@ -64,6 +64,10 @@ class Unfit(Struct, frozen=True, eq=False):
 
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
 _UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
+_HEARD = (
+    "the messages of the pods that Failed there say more; the no holds for a day, or until a pod of the owner "
+    "is Ready there"
+)
 _UPGRADE = "upgrade the kubelet, or keep these pods off such nodes by a node selector in their template"
 _SELECT = (
     "select kubernetes.io/os or kubernetes.io/arch in the template, or have a pod with these images become "
@@ -104,6 +108,12 @@ class Kubelets:
         return tuple(why for why in self._asked(template) if why.nodes.any())
 
     def _asked(self, template: PodTemplate) -> Iterator[Unfit]:
+        for row, reason in self._refused.get((template.namespace, template.controller), {}).items():
+            yield Unfit(
+                f"which has refused pods of its owner: {reason}",
+                among(self._table.size, np.array([row])),
+                _HEARD,
+            )
         tolerations = "drop the toleration that admits such nodes, or its tolerationSeconds"
         yield Unfit(_LEFT_AGAIN, self._left_again(template.tolerations), tolerations)
         inline = (v.driver for v in template.volumes if v.kind == "csi")
@@ -153,6 +163,25 @@ class Kubelets:
                 ready[c.image].update(a for a, is_ready in there if is_ready)
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
+
+    @cached_property
+    def _refused(self) -> Mapping[object, Mapping[int, str]]:
+        """By owner, the nodes whose kubelets have not admitted a pod of it lately, and why. A younger pod that
+        is Ready there shows that it is over."""
+        index, since = self._table.index, self._snapshot.now - REJECTED_FOR
+        last: dict[object, dict[int, Pod]] = defaultdict(dict)
+        for p in self._snapshot.over:
+            if p.rejected and p.node_name in index and (p.created or 0.0) > since and p.template.controller:
+                of_owner = last[p.template.namespace, p.template.controller]
+                before = of_owner.get(index[p.node_name], p)
+                of_owner[index[p.node_name]] = max(before, p, key=lambda p: p.created or 0.0)
+        for group in self._snapshot.live if last else ():
+            of_owner = last.get((group.template.namespace, group.template.controller), {})
+            for p in group.pods if of_owner else ():
+                no = of_owner.get(index.get(p.node_name, -1))
+                if no is not None and p.ready and (p.created or 0.0) > (no.created or 0.0):
+                    del of_owner[index[p.node_name]]
+        return {owner: {row: p.rejected for row, p in nodes.items()} for owner, nodes in last.items()}
 
     @cached_property
     def _minors(self) -> Ints:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from rebalancer.model.node import ObjectMeta
+from rebalancer.model.pod import REJECTED_FOR
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.workload import RuntimeClass
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import (
+    ago,
     claim,
     decoded,
     deployment,
@@ -282,6 +286,42 @@ def test_no_move_could_land_where_the_kubelet_is_too_old_for_the_pod(
     if not moves:
         assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
         assert "too old" in found.blocked[0].reason.message
+
+
+REJECTED: dict[str, tuple[str, int, bool, bool, int | None, int]] = {
+    "by the topology manager": ("TopologyAffinityError", 60, False, True, None, 0),
+    "for a sysctl": ("SysctlForbidden", 3600, False, True, None, 0),
+    "a day ago": ("SysctlForbidden", 90_000, False, True, None, 2),
+    "but a later one is Ready": ("OutOfcpu", 3600, False, True, 60, 1),
+    "and an earlier one is Ready": ("OutOfcpu", 3600, False, True, 7200, 0),
+    "of another owner": ("TopologyAffinityError", 60, False, False, None, 2),
+    "which ran before": ("UnexpectedAdmissionError", 60, True, True, None, 2),
+    "which was evicted": ("Evicted", 60, False, True, None, 2),
+}
+
+
+@pytest.mark.parametrize(("reason", "age", "ran", "own", "ready", "moves"), REJECTED.values(), ids=REJECTED)
+def test_no_move_could_land_where_the_kubelet_has_just_rejected_a_pod_of_the_owner(
+    reason: str, age: int, ran: bool, own: bool, ready: int | None, moves: int
+) -> None:
+    placed = {"a-0": 4} if ready is None else {"a-0": 4, "b-0": 1}
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed(placed))
+    other = objects(deployment("other").placed({"b-0": 1}))
+    pods = [o for o in (made if own else other) if o["kind"] == "Pod"]
+    for o in made:
+        if o["kind"] == "Pod" and o["spec"]["nodeName"] == "b-0":
+            o["metadata"]["creationTimestamp"] = ago(ready or 0)
+    failed = deepcopy(pods[0])
+    failed["metadata"] |= {"name": "failed", "uid": "failed", "creationTimestamp": ago(age)}
+    failed["spec"]["nodeName"] = "b-0"
+    failed["status"] = {"phase": "Failed", "reason": reason}
+    if ran:
+        failed["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]
+    found = decoded([*made, *([] if own else other), failed])
+    assert len(plan(found).moves) == moves
+    if not moves:
+        assert reason in plan(found).blocked[0].reason.message
+        assert next_change(found, PolicyOptions()) <= found.now + REJECTED_FOR - age
 
 
 USERS, GROUPS = {"hostUsers": False}, {"securityContext": {"supplementalGroupsPolicy": "Strict"}}
