@@ -65,8 +65,8 @@ class Unfit(Struct, frozen=True, eq=False):
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
 _UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
 _HEARD = (
-    "the messages of the pods that Failed there say more; the no holds for a day, or until a pod of the owner "
-    "is Ready there"
+    "the messages of the pods that Failed there say more; the no holds for a day, or until a pod of the "
+    "owner is Ready there"
 )
 _UPGRADE = "upgrade the kubelet, or keep these pods off such nodes by a node selector in their template"
 _SELECT = (
@@ -166,8 +166,8 @@ class Kubelets:
 
     @cached_property
     def _refused(self) -> Mapping[object, Mapping[int, str]]:
-        """By owner, the nodes whose kubelets have not admitted a pod of it lately, and why. A younger pod that
-        is Ready there shows that it is over."""
+        """By owner, the nodes whose kubelets have not admitted a pod of it lately, and why. A younger pod
+        that is Ready there shows that it is over."""
         index, since = self._table.index, self._snapshot.now - REJECTED_FOR
         last: dict[object, dict[int, Pod]] = defaultdict(dict)
         for p in self._snapshot.over:
