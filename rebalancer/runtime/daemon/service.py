@@ -7,7 +7,6 @@ end. The caller ends the probes and flushes telemetry.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -463,7 +462,7 @@ class Service:
 
 T = TypeVar("T")
 
-PATIENT = Backoff(first=1.0, cap=30.0, longest_wait=math.inf)
+PATIENT = Backoff(first=1.0, cap=30.0)
 _REFUSALS = 3
 
 

@@ -118,10 +118,11 @@ def test_credentials_that_are_refused_for_a_moment_are_not(server: ApiServer) ->
     d.end()
 
 
+@pytest.mark.parametrize("after", [{}, {"Retry-After": "9999999999"}], ids=["", "asked for centuries"])
 def test_as_a_process_it_says_what_is_wrong_and_what_to_do_and_a_signal_ends_it(
-    server: ApiServer, tmp_path: Path
+    server: ApiServer, tmp_path: Path, after: dict[str, str]
 ) -> None:
-    server.faults.add(Reply(503), resource="configmaps")
+    server.faults.add(Reply(503, headers=after), resource="configmaps")
     with daemon(server, tmp_path) as d:
         until(lambda: "the daemon cannot begin, and tries again in" in d.said())
         assert d.end() == 0
