@@ -195,7 +195,7 @@ class SharedLedger:
             return
         self._look_for_rival(self.ledger)
         if self._rival is not None:
-            # The other one finds this claim before its next eviction.
+            # The other one finds this claim when it next writes down what it intends.
             self._try_to_save()
 
     def _read(self, store: Ledgers) -> bool:
