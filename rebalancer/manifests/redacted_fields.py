@@ -335,7 +335,7 @@ _CONTAINER = fields(
     resources=_RESOURCES,
     restartPolicy=same,
     restartPolicyRules=each(fields(action=same)),
-    volumeMounts=each(fields(bindMountOptions=each(same))),
+    volumeMounts=each(fields(bindMountOptions=each(same), recursiveReadOnly=same)),
     ports=each(fields(hostPort=same, containerPort=same, protocol=same, hostIP=address)),
 )
 _CONTAINER_STATUS = fields(
@@ -493,7 +493,9 @@ KINDS: dict[str, Rule] = {
             capacity=_QUANTITIES,
             conditions=each(node_condition),
             images=present_images,
-            runtimeHandlers=each(fields(name=name, features=fields(userNamespaces=same))),
+            runtimeHandlers=each(
+                fields(name=name, features=fields(userNamespaces=same, recursiveReadOnlyMounts=same))
+            ),
             features=fields(supplementalGroupsPolicy=same),
             nodeInfo=fields(kubeletVersion=same),
         ),

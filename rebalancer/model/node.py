@@ -137,6 +137,7 @@ class HandlerFeatures(Struct, frozen=True, rename="camel"):
     """What a runtime handler can do; what it does not name, it cannot."""
 
     user_namespaces: bool | None = None
+    recursive_read_only_mounts: bool | None = None
 
 
 class RuntimeHandler(Struct, frozen=True):

@@ -192,11 +192,12 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
     `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
-    only replacements have it. `own_users`: a user namespace of its own; `strict_groups`: no groups but those
-    that it names; `sysctls`: those that it sets; `local_profiles`: a seccomp or AppArmor profile that has to
-    be on its node. `runs`: what its containers run, as entries of the
-    API's fields; None where that was not read. `held`: what it takes of its node, where its status says
-    something else than its spec; and then `by_spec`: the template without that, which its replacement has.
+    only replacements have it. `own_users`: a user namespace of its own; `read_only_throughout`: recursive
+    read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
+    `local_profiles`: a seccomp or AppArmor profile that has to be on its node. `runs`: what its containers
+    run, as entries of the API's fields; None where that was not read. `held`: what it takes of its node,
+    where its status says something else than its spec; and then `by_spec`: the template without that, which
+    its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -233,6 +234,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     os: str = ""
     handler: str = ""
     own_users: bool = False
+    read_only_throughout: bool = False
     strict_groups: bool = False
     sysctls: tuple[str, ...] = ()
     local_profiles: bool = False

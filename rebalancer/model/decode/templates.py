@@ -53,6 +53,7 @@ class PortJson(Struct, frozen=True, rename="camel"):
 
 class _MountJson(Struct, frozen=True, rename="camel"):
     bind_mount_options: Raw = _NONE
+    recursive_read_only: str | None = None
 
 
 class ContainerJson(Struct, frozen=True, rename="camel"):
@@ -99,8 +100,14 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
                 self.startup_probe,
                 self.lifecycle,
                 *self.mount_options,
+                b"read-only" if self.read_only_throughout else b"",
             )
         )
+
+    @property
+    def read_only_throughout(self) -> bool:
+        """Whether a mount has to be read-only with all that is mounted below it."""
+        return any(m.recursive_read_only == "Enabled" for m in self.volume_mounts)
 
     @property
     def mount_options(self) -> list[Raw]:
@@ -623,6 +630,9 @@ class TemplateDecoder:
             host_network=spec.host_network,
             ends=spec.ends,
             own_users=spec.host_users is False,
+            read_only_throughout=any(
+                c.read_only_throughout for c in (*spec.containers, *spec.init_containers)
+            ),
             strict_groups=contexts[0].supplemental_groups_policy == "Strict",
             sysctls=tuple(s.name for s in contexts[0].sysctls or ()),
             local_profiles=any(p.type == "Localhost" for p in profiles),

@@ -48,6 +48,13 @@ def _with_users(node: Node) -> frozenset[str]:
     return frozenset(h.name for h in listed if h.features is not None and h.features.user_namespaces)
 
 
+def _with_read_only(node: Node) -> frozenset[str]:
+    listed = node.status.runtime_handlers
+    return frozenset(
+        h.name for h in listed if h.features is not None and h.features.recursive_read_only_mounts
+    )
+
+
 def _strict(node: Node) -> bool:
     features = node.status.features
     return features is not None and bool(features.supplemental_groups_policy)
@@ -123,7 +130,10 @@ class Kubelets:
             lacks = f"whose runtime has no handler {template.handler}, which its RuntimeClass names"
             yield Unfit(lacks, self._not_running(template.handler))
         if template.own_users:
-            yield Unfit("whose runtime has no user namespaces", self._without_users(template.handler))
+            yield Unfit("whose runtime has no user namespaces", self._unable(_with_users, template.handler))
+        if template.read_only_throughout:
+            without = self._unable(_with_read_only, template.handler)
+            yield Unfit("whose runtime has no recursive read-only mounts", without)
         if template.strict_groups:
             strict = np.array(self._table.answers(_strict), np.bool_)
             yield Unfit("whose runtime has no supplementalGroupsPolicy", ~strict)
@@ -202,11 +212,10 @@ class Kubelets:
         listed = self._table.answers(_handlers)
         return np.array([bool(names) and handler not in names for names in listed], np.bool_)
 
-    @remembered(by=str)
-    def _without_users(self, handler: str) -> Bools:
-        """bool[N]: nodes that do not say that this runtime handler has user namespaces: nor do their kubelets
-        know."""
-        return np.array([handler not in able for able in self._table.answers(_with_users)], np.bool_)
+    @remembered(by=lambda able, handler: (able, handler))
+    def _unable(self, able: Callable[[Node], frozenset[str]], handler: str) -> Bools:
+        """bool[N]: nodes that do not say that this runtime handler is able: nor do their kubelets know."""
+        return np.array([handler not in names for names in self._table.answers(able)], np.bool_)
 
     @remembered()
     def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:

@@ -325,6 +325,8 @@ def test_no_move_could_land_where_the_kubelet_has_just_rejected_a_pod_of_the_own
 
 
 USERS, GROUPS = {"hostUsers": False}, {"securityContext": {"supplementalGroupsPolicy": "Strict"}}
+MOUNT = {"name": "m", "mountPath": "/m", "readOnly": True, "recursiveReadOnly": "Enabled"}
+THROUGHOUT = {"containers": [{"name": "c", "image": "i", "volumeMounts": [MOUNT]}]}
 ABLE = {"name": "", "features": {"userNamespaces": True}}
 FEATURES: dict[str, tuple[Json, Json, int]] = {
     "a runtime without user namespaces": (USERS, {"runtimeHandlers": [{**ABLE, "features": {}}]}, 0),
@@ -332,6 +334,12 @@ FEATURES: dict[str, tuple[Json, Json, int]] = {
     "a runtime that does not say": (USERS, {}, 0),
     "a runtime with them": (USERS, {"runtimeHandlers": [ABLE]}, 2),
     "a pod with the users of its node": ({"hostUsers": True}, {"runtimeHandlers": [{"name": ""}]}, 2),
+    "a runtime without recursive read-only mounts": (THROUGHOUT, {"runtimeHandlers": [ABLE]}, 0),
+    "a runtime with these": (
+        THROUGHOUT,
+        {"runtimeHandlers": [{"name": "", "features": {"recursiveReadOnlyMounts": True}}]},
+        2,
+    ),
     "a runtime that merges groups": (GROUPS, {"features": {"supplementalGroupsPolicy": False}}, 0),
     "a node that names no features": (GROUPS, {}, 0),
     "a runtime that can do without": (GROUPS, {"features": {"supplementalGroupsPolicy": True}}, 2),
