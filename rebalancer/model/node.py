@@ -270,9 +270,13 @@ INITIALIZED = "karpenter.sh/initialized"
 
 def is_leaving(node: Node) -> bool:
     """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
+    return node.spec.unschedulable or is_going(node)
+
+
+def is_going(node: Node) -> bool:
+    """Whether the node is about to go, and not only cordoned: what is on it goes elsewhere."""
     return (
-        node.spec.unschedulable
-        or node.metadata.deletion_timestamp is not None
+        node.metadata.deletion_timestamp is not None
         or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
         or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
     )

@@ -6,29 +6,38 @@ and by opening a preemption.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
-from rebalancer.model.node import HOSTNAME, deleted_after
+from rebalancer.model.node import HOSTNAME, deleted_after, is_going
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import among
-from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 _TRIED = 16
 """Nodes tried for a replacement; where more are in question, it counts as in the way."""
+_TRIES = 1_000
+"""The same of all replacements of a plan."""
+_PLENTY, _IN_EACH = 16, 4
+"""Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
+each domain of its constraints."""
 
 
 def expelled(simulation: Simulation) -> Iterator[Pod]:
-    """Pods that will have to go elsewhere: on nodes that leave, or with taints that they do not tolerate for
-    ever. A cordon is taken for the beginning of a drain. Those of DaemonSets, and static ones, stay."""
-    table, leaving = simulation.state.table, simulation.leaving
+    """Pods that will have to go elsewhere: on nodes that go or are being drained, or with taints that they do
+    not tolerate for ever. A cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static ones,
+    stay."""
+    table = simulation.state.table
+    ending = {p.node_name for p in simulation.snapshot.over if p.terminating}
+    leaving = [is_going(n) or (n.spec.unschedulable and n.name in ending) for n in table.nodes]
     tainted = (any(t.effect == "NoExecute" for t in n.spec.taints) for n in table.nodes)
     going = {n.name: n for n, t, gone in zip(table.nodes, tainted, leaving, strict=True) if t or gone}
     for some in among(simulation.snapshot.live, going) if going else ():
@@ -51,6 +60,18 @@ def _ties(simulation: Simulation, template: PodTemplate, other: PodTemplate) -> 
     return near or counted or can_conflict(template, other)
 
 
+def _only_repels(template: PodTemplate) -> bool:
+    """Whether of what ties it to others there is nothing but anti-affinity within its node and namespace."""
+    a = template.affinity
+    if template.attaches or template.host_ports or a is None or a.pod_anti_affinity is None:
+        return False
+    terms = a.pod_anti_affinity.required
+    near = a.pod_affinity is not None and a.pod_affinity.required
+    return not near and all(
+        t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms
+    )
+
+
 class _Comer(Struct, frozen=True, eq=False):
     """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
     that is there; None where it comes in any case."""
@@ -63,8 +84,9 @@ class _Comer(Struct, frozen=True, eq=False):
 class SpokenFor:
     """Room that pods need which will have to be made anew, or that wait for the end of others.
 
-    Each is given a node once, as the scheduler would without any move, once all that ends is gone. A move is
-    in their way if, with it made, those whose nodes it touches find none any more.
+    Those of which some could be left out are given a node once, as the scheduler would without any move, once
+    all that ends is gone. A move is in their way if, with it made, those whose nodes it touches find none any
+    more.
     """
 
     def __init__(self, simulation: Simulation, leaving: Iterable[Pod], others: Iterable[Pod]) -> None:
@@ -79,6 +101,8 @@ class SpokenFor:
         self._down: Bools = simulation.leaving | simulation.failing
         ending = [*self._unsure, *(key for _, key in pods if key is not None)]
         given = self._held((state.pods[key].template, state.pods[key].row, 1) for key in ending)
+        scarce = self._scarce([p.template for p, _ in pods], given)
+        pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         every = {id(p.template): p.template for p, _ in pods}
         slots = {i: int(simulation.room(t, given).sum()) for i, t in every.items()}
         # The largest first, so that as many as can be find a node.
@@ -92,6 +116,57 @@ class SpokenFor:
                     self._comers.append(_Comer(pods[i][0], row, pods[i][1]))
                     state.remove(("to come", i))
         self._left: tuple[int, dict[str, Ints]] | None = None
+        self._later: tuple[int, Placing] | None = None
+        self._tries = _TRIES
+
+    def _scarce(self, pods: Sequence[PodTemplate], given: Mapping[str, Ints]) -> set[int]:
+        """Identities of the templates of which a pod might find no node, wherever the other pods go. `given`:
+        int64[N] by resource, what those that end hold now."""
+        simulation, number = self._simulation, Counter(map(id, pods))
+        state, here = simulation.state, Counter(t.namespace for t in pods)
+        every = {id(t): t for t in pods}
+        coming: Counter[str] = Counter()
+        found: set[int] = set()
+        # Those that differ in what they ask for only are judged by the largest amounts first.
+        alike: dict[tuple[int, tuple[str, ...], int], list[tuple[PodTemplate, Bools]]] = defaultdict(list)
+        for i, t in every.items():
+            for resource, amount in state.holds(t):
+                coming[resource] += amount * number[i]
+            keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
+            if not conflicts_at_all(t):
+                nodes = simulation.static(t)
+                alike[id(nodes), keys, 0].append((t, nodes))
+            elif _only_repels(t):
+                # Each that comes may close one node to it.
+                nodes = simulation.framework(t).feasible(t, spread=False)
+                alike[i, keys, here[t.namespace]].append((t, nodes))
+            else:
+                found.add(i)
+        free = {r: state.allocatable(r) - state.requested[r] + given.get(r, 0) for r in coming}
+
+        def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
+            rows = np.flatnonzero(nodes & np.logical_and.reduce([free[r] >= a for r, a in asks.items()]))
+            kept = len(rows)
+            for r, amount in asks.items():
+                # Of the nodes, those that are filled most cheaply could be full.
+                costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
+                kept -= int(np.searchsorted(costs, coming[r], side="right"))
+            return kept >= wanted
+
+        def plenty(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
+            domains = [state.table.domains(key) for key in keys]
+            each = ((d.ids == i) & nodes for d in domains for i in np.unique(d.ids[nodes & d.present]))
+            return enough(nodes, asks, _PLENTY + more) and all(enough(n, asks, _IN_EACH + more) for n in each)
+
+        for (_, keys, more), templates in alike.items():
+            nodes = templates[0][1] & ~self._down
+            asked = [(id(t), dict(state.asks(t))) for t, _ in templates]
+            most: dict[str, int] = {}
+            for _, asks in asked:
+                most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
+            if not plenty(keys, nodes, most, more):
+                found.update(i for i, asks in asked if not plenty(keys, nodes, asks, more))
+        return found
 
     @property
     def _unsure(self) -> list[Hashable]:
@@ -137,19 +212,22 @@ class SpokenFor:
             if resource in room:
                 short |= room[resource][nodes] + own.get(resource, 0) * (nodes == at) < amount
         # Where earlier moves took their room, they are elsewhere by now.
-        full = {c.row for c in comers if any(r[c.row] < 0 for r in room.values())}
-        tied = [c for c in comers if self._tied(c.pod.template, replacement, victim.template)]
+        over = np.logical_or.reduce([r < 0 for r in room.values()])
+        full = set(np.flatnonzero(over).tolist()).intersection(c.row for c in comers) if over.any() else ()
+        every = {id(c.pod.template): c.pod.template for c in comers}
+        ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
+        tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
         if not (short.any() or full or tied):
             return None
-        rows = nodes[short] if not (full or tied) else self._differing(nodes, short, comers, tied)
+        rows = nodes[short] if not (full or tied) else self._differing(nodes, short, tied)
         if len(rows) > _TRIED:
             return comers[0].pod
-        displaced = [c for c in comers if c in tied or c.row in full]
+        displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
         return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
 
-    def _differing(self, nodes: Rows, short: Bools, comers: Sequence[_Comer], tied: Sequence[_Comer]) -> Rows:
+    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer]) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
-        single = short | np.isin(nodes, [c.row for c in comers])
+        single = short | np.isin(nodes, [c.row for c in tied])
         keys: dict[str, None] = {}
         for t in {id(c.pod.template): c.pod.template for c in tied}.values():
             keys |= dict.fromkeys(_keys(self._simulation, t))
@@ -170,23 +248,38 @@ class SpokenFor:
     ) -> Pod | None:
         """One that finds no node with the replacement on one of the rows, where the displaced, and those on
         that row, look for another."""
-        state = self._simulation.state
-        gone = [*self._unsure, *(c.key for c in self._now() if c.key is not None)]
-        if not stays:
+        placing, chosen = self._placing(), set(map(id, comers))
+        state, other = placing.state, set(map(id, displaced))
+        gone: list[Hashable] = [("to come", id(c)) for c in self._now() if id(c) not in chosen]
+        if not stays and key_of(victim) in state.pods:
             gone.append(key_of(victim))
-        kept = [c for c in comers if c not in displaced]
-        with state.removed(dict.fromkeys(gone)):
-            for row in rows.tolist():
-                away = {id(c): c for c in (*displaced, *(k for k in kept if k.row == row))}
-                there = [(("to come", id(c)), c.pod.template, c.row) for c in kept if id(c) not in away]
-                with state.also([(("replacement", "tried"), replacement, row), *there]):
-                    placing = Placing(state, self._down)
-                    left = placing.place(by_template((key, c.pod.template) for key, c in away.items()))
-                    for key in placing.placed:
-                        state.remove(key)
-                if left:
-                    return away[next(iter(left[0].keys))].pod  # type: ignore[index]
+        for row in rows.tolist():
+            self._tries -= 1
+            away = {("to come", id(c)): c for c in comers if id(c) in other or c.row == row}
+            if self._tries < 0:
+                return next(iter(away.values()), comers[0]).pod
+            with state.removed([*gone, *away]), state.also([(("replacement", "tried"), replacement, row)]):
+                left = placing.place(by_template((key, c.pod.template) for key, c in away.items()))
+                for key in placing.placed:
+                    state.remove(key)
+                placing.placed.clear()
+            if left:
+                return away[next(iter(left[0].keys))].pod  # type: ignore[index]
         return None
+
+    def _placing(self) -> Placing:
+        """The scheduler over the cluster as it will be once all that ends is gone, and all are there that are
+        to come."""
+        now, state = self._now(), self._simulation.state
+        key = hash((state.mark, *map(id, now)))
+        if self._later is None or self._later[0] != key:
+            later = state.copy()
+            for pod in dict.fromkeys((*self._unsure, *(c.key for c in now if c.key is not None))):
+                later.remove(pod)
+            for c in now:
+                later.add(("to come", id(c)), c.pod.template, c.row)
+            self._later = key, Placing(later, self._down)
+        return self._later[1]
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
         """Whether replacements that may land on these nodes could together take what each alone leaves."""

@@ -26,8 +26,9 @@ def gone(name: str = "b-0") -> Any:
     return node(name).zone("b").cpu(4)
 
 
+LEAVES = "ToBeDeletedByClusterAutoscaler"
 GOING = {
-    "drained": lambda: gone().cordoned(),
+    "drained": lambda: (gone().cordoned(), pod("just-evicted").on("b-0").terminating()),
     "taken by Karpenter": lambda: gone().taint("karpenter.sh/disrupted"),
     "taken by cluster-autoscaler": lambda: gone().taint("ToBeDeletedByClusterAutoscaler"),
     "silent": lambda: gone().not_ready(),
@@ -43,21 +44,39 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
     assert plan(snapshot(A, going(), B, web())).moves
 
 
+def test_a_cordon_alone_keeps_no_room() -> None:
+    """Many are forgotten, and a full cluster would never be mended beside one."""
+    assert plan(snapshot(A, gone().cordoned(), B, other(), web())).moves
+
+
+def test_where_many_nodes_have_room_nothing_is_kept() -> None:
+    """As with ten nodes of a large cluster that go, and pods that are tied to others."""
+    many = [node(f"{z}-{i}").zone(z).cpu(4) for z in "ab" for i in range(60)]
+    going = [node(f"b-9{i}").zone("b").cpu(4).taint(LEAVES) for i in range(10)]
+    tied = [
+        deployment(f"t{i}").requests(cpu=1).spread("zone").away_from("hostname", app=f"t{i}")
+        .placed({f"b-9{i}": 1, f"a-{i + 1}": 1})
+        for i in range(10)
+    ]  # fmt: skip
+    made = plan(snapshot(*many, *going, *tied, web(**{"a-1": 1})))
+    assert (len(made.moves), made.residual_excess) == (2, 0)
+
+
 def test_where_a_second_node_takes_it_the_move_is_made() -> None:
-    assert plan(snapshot(A, gone().cordoned(), B, gone("b-2"), other(), web())).moves
+    assert plan(snapshot(A, gone().taint(LEAVES), B, gone("b-2"), other(), web())).moves
 
 
 def test_nor_is_the_room_given_away_where_the_replacement_could_go_elsewhere_too() -> None:
     small = node("b-2").zone("b").cpu("600m")
-    made = plan(snapshot(A, gone().cordoned(), B, small, other(), web()))
+    made = plan(snapshot(A, gone().taint(LEAVES), B, small, other(), web()))
     assert not made.moves
-    assert plan(snapshot(A, gone().cordoned(), B, small, web())).moves[0].destinations == ("b-1", "b-2")
+    assert plan(snapshot(A, gone().taint(LEAVES), B, small, web())).moves[0].destinations == ("b-1", "b-2")
 
 
 def test_the_room_that_the_victim_frees_serves_as_well() -> None:
     """Once web has left a-0, the one of 3 cpu fits there."""
     wide = node("a-0").zone("a").cpu(4)
-    assert plan(snapshot(wide, gone().cordoned(), B, other(), web())).moves
+    assert plan(snapshot(wide, gone().taint(LEAVES), B, other(), web())).moves
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "", "Node"])
@@ -68,12 +87,17 @@ def test_one_that_is_not_made_elsewhere_takes_no_room(owner: str) -> None:
             one["metadata"]["ownerReferences"] = [
                 {"kind": owner, "name": "o", "uid": "o", "apiVersion": "v1", "controller": True}
             ] * bool(owner)
-    assert plan(snapshot(A, gone().cordoned(), B, *(o for o in found if o["kind"] == "Pod"), web())).moves
+    assert plan(snapshot(A, gone().taint(LEAVES), B, *(o for o in found if o["kind"] == "Pod"), web())).moves
 
 
 def test_two_moves_that_may_meet_there_are_not_both_planned() -> None:
     """Beside 3 cpu there is room on b-1 for one of the two; either may go there or to b-2."""
-    machines = [A, gone().cordoned(), node("b-1").zone("b").cpu("3600m"), node("b-2").zone("b").cpu("600m")]
+    machines = [
+        A,
+        gone().taint(LEAVES),
+        node("b-1").zone("b").cpu("3600m"),
+        node("b-2").zone("b").cpu("600m"),
+    ]
     apps = [deployment(n).spread("zone").requests(cpu="500m").placed({"a-0": 2}) for n in "xy"]
     made = plan(snapshot(*machines, other(), *apps))
     assert [m.destinations for m in made.moves] == [("b-1", "b-2")]
