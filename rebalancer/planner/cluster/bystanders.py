@@ -33,8 +33,8 @@ each domain of its constraints."""
 
 def expelled(simulation: Simulation) -> Iterator[Pod]:
     """Pods that will have to go elsewhere: on nodes that go or are being drained, or with taints that they do
-    not tolerate for ever. A cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static ones,
-    stay."""
+    not tolerate for ever. A cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static
+    ones, stay."""
     table = simulation.state.table
     ending = {p.node_name for p in simulation.snapshot.over if p.terminating}
     leaving = [is_going(n) or (n.spec.unschedulable and n.name in ending) for n in table.nodes]
