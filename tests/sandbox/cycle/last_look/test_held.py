@@ -95,7 +95,8 @@ def test_a_namespace_that_is_paused_between_two_tries_gets_no_second_one() -> No
 
 
 def test_a_brake_that_cannot_be_read_between_two_tries_ends_the_cycle_as_it_should() -> None:
-    """Two evictions are in flight by then: what became of them is still found out and written down."""
+    """Two evictions are in flight by then: what became of them is still found out and written down. Of the
+    third nobody knows whether its 500 was the last word."""
     with Machine() as m:
         m.server.faults.add(Reply(500), subresource="eviction", skip=2, times=1)
         seen: list[int] = []
@@ -111,8 +112,7 @@ def test_a_brake_that_cannot_be_read_between_two_tries_ends_the_cycle_as_it_shou
     assert run.report.evicted == run.evictions() == 2
     assert any("whether evictions are paused is not known" in o.message for o in run.report.outcomes)
     assert run.report.end is End.ABORTED
-    assert len(ledger.entries) == 2
-    assert ledger.totals.evictions == 2
+    assert [e.fate for e in ledger.entries] == [Fate.DONE, Fate.DONE, Fate.UNKNOWN]
 
 
 def test_a_stop_between_two_tries_is_no_reason_to_open_the_breaker() -> None:
