@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rebalancer.admission import INJECTING
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
-from rebalancer.model.decode.pods import RESIZE_PENDING
+from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.policy import owners
@@ -47,7 +47,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
-    | {"Drifted", RESIZE_PENDING, *LEAVING_CONDITIONS}
+    | {"Drifted", RESIZE_PENDING, SANDBOX, *LEAVING_CONDITIONS}
 )
 _KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", owners.VOLCANO.rstrip("/")}
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")

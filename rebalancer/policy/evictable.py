@@ -556,12 +556,13 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     may say something else; infinity if there is none.
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
-    that Karpenter is about to replace, that are new, or have refused pods.
+    that Karpenter is about to replace, that are new, have refused pods, or do not start or end one.
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
     heard = (p.created + REJECTED_FOR for p in snapshot.over if p.rejected and p.created is not None)
-    first = min((t for t in (*nodes, *heard) if t > now), default=math.inf)
+    hanging = (t + ARRIVAL for p in snapshot.pods for t in (p.unbegun, p.deleted) if t is not None)
+    first = min((t for t in (*nodes, *heard, *hanging) if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rebalancer.model.decode.templates import (
     ContainerStatusJson,
     PodJson,
+    PodStatusJson,
     Quantities,
     TemplateDecoder,
     absent,
@@ -53,6 +54,7 @@ from rebalancer.model.snapshot import ONLY_MAKE_PODS
 # version.
 
 RESIZE_PENDING = "PodResizePending"
+SANDBOX = "PodReadyToStartContainers"
 _Key = tuple[int, str, bytes]
 
 
@@ -364,6 +366,7 @@ class PodDecoder:
             stuck=_stuck(statuses),
             rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
             crashed=_crashed(status.container_statuses or ()),
+            unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
             debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
             owner=owner,
             annotations=annotations,
@@ -401,6 +404,19 @@ def _rejected(reason: str, statuses: Iterable[ContainerStatusJson]) -> str:
     or the reason was the node's state at that time."""
     ran = any(s.state is not None and not absent(s.state.terminated) for s in statuses)
     return "" if ran or reason in _PASSED else intern(reason)
+
+
+def _unbegun(created: datetime | None, status: PodStatusJson) -> float | None:
+    """Since when a kubelet is to make the sandbox of a pod, if it has not. One before 1.29 says only that it
+    has seen the pod (KEP-3085)."""
+    if status.phase != "Pending":
+        return None
+    made = next((c for c in status.conditions if c.type == SANDBOX), None)
+    if made.status == "True" if made is not None else status.start_time is not None:
+        return None
+    asked = (c.last_transition_time for c in status.conditions if c.type in ("PodScheduled", SANDBOX))
+    times = [t for t in (created, status.start_time, *asked) if t is not None]
+    return _seconds(max(times)) if times else None
 
 
 def _debugged(made: Sized | None, statuses: Collection[ContainerStatusJson] | None) -> bool:

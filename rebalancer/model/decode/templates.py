@@ -241,7 +241,7 @@ class ContainerStatusJson(Struct, frozen=True, rename="camel"):
     last_state: _LastState | None = None
 
 
-class _PodStatus(Struct, frozen=True, rename="camel"):
+class PodStatusJson(Struct, frozen=True, rename="camel"):
     phase: Phase = "Pending"
     reason: str = ""
     conditions: tuple[_PodCondition, ...] = ()
@@ -258,7 +258,7 @@ class _PodStatus(Struct, frozen=True, rename="camel"):
 class PodJson(Struct, frozen=True, rename="camel"):
     metadata: _PodMeta
     spec: PodSpecJson = PodSpecJson()
-    status: _PodStatus = _PodStatus()
+    status: PodStatusJson = PodStatusJson()
 
 
 class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -14,7 +14,8 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
 from rebalancer.model.pod import REJECTED_FOR, Pod, PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, among
+from rebalancer.policy.owners import ARRIVAL, REVISION
+from rebalancer.spread.arrays import Bools, Ints, Rows, among
 
 _SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
 _PLATFORM = (_SYSTEM, _ARCHITECTURE, "node.kubernetes.io/windows-build")
@@ -60,6 +61,19 @@ def _strict(node: Node) -> bool:
     return features is not None and bool(features.supplemental_groups_policy)
 
 
+def _hangs(pod: Pod) -> float | None:
+    """Since when its kubelet is to make its sandbox, or should have ended it; None if it has."""
+    if pod.deleted is not None:
+        return None if pod.finalizers else pod.deleted
+    return pod.unbegun
+
+
+def _kin(pod: Pod) -> object:
+    """What pods that run the same have in common: their owner, and its revision."""
+    template = pod.template
+    return template.namespace, template.controller or pod.name, template.labels.get(REVISION)
+
+
 class Unfit(Struct, frozen=True, eq=False):
     """Nodes, bool[N], on which a pod would not run or stay; in words, how one of them is. `remedy`: "" = that
     which goes with the reason's code."""
@@ -82,6 +96,13 @@ _SELECT = (
 )
 
 
+_IDLE = f"which has not done for {ARRIVAL / 60:g} min what it was last asked to: to start or end pods"
+_LOOK = "see kubectl describe of the pods on that node; the no holds until a later pod starts there"
+_AGENT = "where a node-critical DaemonSet's pod is not Ready, and elsewhere it is"
+_CRASHES = "where pods of its owner crash, and elsewhere they are Ready"
+_READY = "mend that pod, or the node"
+
+_NO_ROWS: Rows = np.array([], np.int64)
 _NEWEST = 1 << 10
 _SINCE: tuple[tuple[int, str, Callable[[PodTemplate], bool]], ...] = (
     (29, "containers that are sidecars", lambda t: any(c.sidecar for c in t.init_containers)),
@@ -121,6 +142,11 @@ class Kubelets:
                 among(self._table.size, np.array([row])),
                 _HEARD,
             )
+        yield Unfit(_IDLE, self._idle, _LOOK)
+        yield Unfit(_AGENT, among(self._table.size, self._broken[None]), _READY)
+        crashes = self._broken.get((template.namespace, template.controller))
+        if crashes is not None:
+            yield Unfit(_CRASHES, among(self._table.size, crashes), _READY)
         tolerations = "drop the toleration that admits such nodes, or its tolerationSeconds"
         yield Unfit(_LEFT_AGAIN, self._left_again(template.tolerations), tolerations)
         inline = (v.driver for v in template.volumes if v.kind == "csi")
@@ -192,6 +218,62 @@ class Kubelets:
                 if no is not None and p.ready and (p.created or 0.0) > (no.created or 0.0):
                     del of_owner[index[p.node_name]]
         return {owner: {row: p.rejected for row, p in nodes.items()} for owner, nodes in last.items()}
+
+    @cached_property
+    def _idle(self) -> Bools:
+        """bool[N]: nodes that have not done for long the last that they were asked to: start a pod, or end
+        one. A pod may be to blame itself, so one speaks against its node only if it mounts no claim, and as
+        many of its owner's are Ready elsewhere as hang; or two do, whose owners' pods hang nowhere else."""
+        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
+        hanging = [(p, at) for p in self._snapshot.pods if (at := _hangs(p)) is not None and at <= long_ago]
+        hanging = [(p, at) for p, at in hanging if p.node_name in index and not p.template.claims]
+        if not hanging:
+            return self._table.none
+        nodes, owners = defaultdict[object, set[str]](set), Counter(_kin(p) for p, _ in hanging)
+        begun = dict.fromkeys((p.node_name for p, _ in hanging), 0.0)
+        for p, _ in hanging:
+            nodes[_kin(p)].add(p.node_name)
+        ready = Counter[object]()
+        for p in self._snapshot.pods:
+            # Without the node's network nothing but the pods on it starts.
+            if p.node_name in begun and p.phase in ("Running", "Succeeded") and not p.template.host_network:
+                begun[p.node_name] = max(begun[p.node_name], p.started or p.created or 0.0)
+            elif p.ready and not p.terminating and p.node_name not in begun:
+                ready[_kin(p)] += 1
+        against = Counter[int]()
+        for p, at in hanging:
+            if at > begun[p.node_name]:
+                kin = _kin(p)
+                proof = 2 if ready[kin] >= owners[kin] else int(len(nodes[kin]) == 1)
+                against[index[p.node_name]] += proof
+        return among(self._table.size, np.array([row for row, n in against.items() if n > 1], np.int64))
+
+    @cached_property
+    def _broken(self) -> Mapping[object, Rows]:
+        """By owner, the nodes where its pods crash, and none is Ready: no more than those where one is. None:
+        those where, in the same way, a node-critical DaemonSet's pod is not Ready, be it crashing or not."""
+        index, now = self._table.index, self._snapshot.now
+        long_ago = now - ARRIVAL
+        bad, agents = defaultdict[object, set[str]](set), set[object]()
+        for group in self._snapshot.live:
+            owner = group.template.namespace, group.template.controller
+            agent = owner[1] is not None and owner[1][1] == "DaemonSet"
+            agent = agent and group.template.priority_class == "system-node-critical"
+            for p in group.pods if owner[1] else ():
+                if not p.ready and (agent or p.crashed is not None) and (p.started or now) <= long_ago:
+                    bad[owner].add(p.node_name)
+                    agents.update((owner,) if agent else ())
+        ready: dict[object, set[str]] = {owner: set() for owner in bad}
+        for group in self._snapshot.live if bad else ():
+            there = ready.get((group.template.namespace, group.template.controller), set())
+            there.update(p.node_name for p in group.pods if p.ready)
+        found: dict[object, Rows] = {}
+        for key, on in bad.items():
+            rows = [index[n] for n in on - ready[key] if n in index]
+            if len(rows) <= len(ready[key]):
+                found[key] = np.array(rows, np.int64)
+        found[None] = np.concatenate([_NO_ROWS, *(rows for key, rows in found.items() if key in agents)])
+        return found
 
     @cached_property
     def _minors(self) -> Ints:
