@@ -270,8 +270,8 @@ class Room:
             return changed(
                 f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
                 "been marked for removal, is not set up yet, is for another operating system or "
-                "architecture, lacks the pod's runtime handler, a feature of it or a driver, has not started or "
-                "kept pods, or has a taint that the pod does not tolerate for ever",
+                "architecture, lacks the pod's runtime handler, a feature of it or a driver, has not started "
+                "or kept pods, or has a taint that the pod does not tolerate for ever",
                 nodes=len(barred),
             )
         if not (move.certain or move.awaits) and (by_scores or self.soft(move)):
