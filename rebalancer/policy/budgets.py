@@ -177,9 +177,12 @@ class Shares:
         self._owners = owners
         self._ready: Counter[str] = Counter()
         self._unready: dict[str, list[Pod]] = defaultdict(list)
+        self._pods: dict[str, list[Sequence[Pod]]] = defaultdict(list)
+        self._silent = {n.name for n in snapshot.nodes if not n.ready}
         here = snapshot.node_names
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
+                self._pods[top.key].append(group.pods)
                 wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
                 # Its owner counts a pod as available that has been Ready for minReadySeconds.
                 broken = [
@@ -210,12 +213,32 @@ class Shares:
     def why_not(self, pod: Pod) -> Reason | None:
         """Why a Ready pod stays for the others' sake. What is not Ready takes no capacity when it goes."""
         owner = self.top(pod) if pod.ready else None
-        return self._degraded(owner) if owner is not None else None
+        return self._degraded(owner) or self._does_not_start(owner) if owner is not None else None
 
     @remembered(by=lambda owner: owner.key)
     def _degraded(self, owner: Workload) -> Reason | None:
         return degraded(
             owner, self._ready[owner.key], self._missing(owner), self._limit, self._unready[owner.key]
+        )
+
+    @remembered(by=lambda owner: owner.key)
+    def _does_not_start(self, owner: Workload) -> Reason | None:
+        """Where the newest pod is not Ready: nothing shows that one that is made now would start. Of pods on
+        nodes that have gone silent nobody knows."""
+        waits = [p for p in self._unready[owner.key] if not p.ready and p.node_name not in self._silent]
+        newest = max((p for p in waits if p.node_name), key=lambda p: p.created or -inf, default=None)
+        if newest is None:
+            return None
+        ready = (p.created for pods in self._pods[owner.key] for p in pods if p.ready)
+        if (newest.created or -inf) <= max((c for c in ready if c is not None), default=-inf):
+            return None
+        why = newest.stuck or ("it has crashed" if newest.crashed is not None else "it is not Ready")
+        return Reason(
+            ReasonCode.REPLACEMENT_NOT_READY,
+            f"{owner.kind} {owner.name}: its newest pod {newest.name} does not start ({why}), and neither "
+            "may one that is made now",
+            {"notReady": len(waits)},
+            f"see kubectl -n {newest.namespace} describe pod {newest.name}, and repair or delete it",
         )
 
     def _missing(self, owner: Workload) -> int:

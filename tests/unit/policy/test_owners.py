@@ -364,10 +364,16 @@ CASES: list[Case] = [
     ("a new pod that is Ready", born(OLD, NEW, things=web()), {}, None),
     ("an old pod that is not Ready", born(OLD, OLD, things=web().unready(1)), ALL_AWAY, None),
     (
-        "a pod not Ready for ten minutes no longer blocks",
-        born(OLD, LONG_AGO, things=web().unready(1)),
+        "a pod not Ready for ten minutes no longer blocks, if a newer one is Ready",
+        born(LONG_AGO, OLD, things=web().unready(1)),
         ALL_AWAY,
         None,
+    ),
+    (
+        "the newest pod, not Ready for ten minutes",
+        born(OLD, LONG_AGO, things=web().unready(1)),
+        ALL_AWAY,
+        ReasonCode.REPLACEMENT_NOT_READY,
     ),
     (
         "a new pod without a node",

@@ -11,7 +11,17 @@ from rebalancer.planner import plan
 from rebalancer.policy.budgets import InFlight, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, snapshot, workload
+from tests.support.build import (
+    ago,
+    decoded,
+    deployment,
+    node,
+    nodes,
+    objects,
+    replica_set,
+    snapshot,
+    workload,
+)
 from tests.support.scheduler.plain import Json
 
 
@@ -111,6 +121,31 @@ def test_below_that_one_may_go() -> None:
     found = plan(decoded(rolling(2, objects(nodes(a=1, b=1), web))))
     assert [m.pod.ready for m in found.moves] == [True, True]
     assert len({m.wave for m in found.moves}) == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "ages", "silent", "goes"),
+    [
+        ("the newest is broken", {7: 3600}, False, False),
+        ("a Ready one is newer", {7: 3600, 0: 1800}, False, True),
+        ("its node is silent", {7: 3600}, True, True),
+    ],
+)
+def test_ready_pods_stay_while_the_newest_one_does_not_start(
+    what: str, ages: dict[int, float], silent: bool, goes: bool
+) -> None:
+    """One that is made now would not start either; on a silent node nobody knows."""
+    web = deployment("web").spread("zone", 1).placed({"a-0": 6, "b-0": 1, "b-1": 1}).unready(7)
+    last = node("b-1").zone("b")
+    things = rolling(3, objects(nodes(a=1, b=1), last.not_ready() if silent else last, web))
+    for o in things:
+        if o["kind"] == "Pod":
+            age = ages.get(int(o["metadata"]["name"].rpartition("-")[2]), 86_400.0)
+            o["metadata"]["creationTimestamp"] = ago(age)
+    found = plan(decoded(things))
+    assert any(m.pod.ready for m in found.moves) is goes, what
+    codes = {b.reason.code for b in found.blocked if b.pod.ready}
+    assert goes or codes == {ReasonCode.REPLACEMENT_NOT_READY}
 
 
 def test_a_broken_pod_goes_however_many_are_broken() -> None:
