@@ -285,6 +285,11 @@ class SpokenFor:
         """Whether replacements that may land on these nodes could together take what each alone leaves."""
         if len(moves) < 2 or not self._comers or not (comers := self._now()):
             return False
+        anywhere = [replacement for replacement, nodes in moves if len(nodes)]
+        for t in {id(c.pod.template): c.pod.template for c in comers}.values():
+            # Each alone may close another domain to it.
+            if sum(self._closes(replacement, t) for replacement in anywhere) > 1:
+                return True
         state, room = self._simulation.state, self._room(comers)
         rows = np.unique([c.row for c in comers])
         for resource, left in room.items():
@@ -298,6 +303,13 @@ class SpokenFor:
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:
         return any(_ties(self._simulation, template, other) for other in others)
+
+    @remembered(by=lambda *templates: tuple(map(id, templates)))
+    def _closes(self, replacement: PodTemplate, template: PodTemplate) -> bool:
+        """Whether by more than its room it may keep a pod off a domain: conflicts, or a count."""
+        asked = self._simulation.state.constraints(template, hard=True)
+        counted = any(c.counts(replacement.namespace, replacement.labels) for c in asked)
+        return counted or can_conflict(template, replacement)
 
 
 def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:

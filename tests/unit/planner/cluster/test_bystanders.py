@@ -105,6 +105,22 @@ def test_two_moves_that_may_meet_there_are_not_both_planned() -> None:
     assert len(plan(snapshot(*roomy, other(), *apps)).moves) == 2
 
 
+@pytest.mark.parametrize("whose", ["other", "web"])
+def test_nor_are_two_that_each_close_another_node_to_it(whose: str) -> None:
+    """One alone leaves it the other node; after it only the next plan knows which."""
+    machines = [A, gone().taint(LEAVES), node("b-1").zone("b"), node("b-2").zone("b")]
+    zone = {"topology.kubernetes.io/zone": "b"}
+    stays = deployment("other").labels(tier="o").selects(**zone)
+    apps = [deployment(n).labels(tier="w").spread("zone", selector={"app": n}) for n in "xy"]
+    if whose == "other":
+        stays = stays.away_from("hostname", tier="w")
+    else:
+        apps = [a.away_from("hostname", tier="o") for a in apps]
+    made = plan(snapshot(*machines, stays.placed({"b-0": 1}), *(a.placed({"a-0": 2}) for a in apps)))
+    assert [m.certain for m in made.moves if m.wave == 1] == [True]
+    assert not any(m.certain for m in made.moves if m.wave > 1)
+
+
 def rollout(surge: int, unavailable: int = 0) -> list[Json]:
     """The template has just changed: none of the new revision is there."""
     deploy, old, *pods = objects(other())
