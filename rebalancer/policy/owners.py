@@ -213,6 +213,22 @@ class Owners:
             found += [Pod(w.name, w.namespace, "", w.template) for _ in range(min(number, _MOST_TO_COME))]
         return found
 
+    def replaced_in_place(self) -> Iterator[tuple[Workload, list[Pod], int]]:
+        """Owners in a rollout, their pods, those that go first first, and how many of these at most go before
+        others are made for them: all but what `to_come` has."""
+        coming = Counter((p.namespace, p.name) for p in self.to_come())
+        for w in self._snapshot.workloads:
+            if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
+                continue
+            seen = w.observed_generation >= w.metadata.generation
+            number = w.replicas - (w.updated_replicas if seen else 0)
+            if w.kind == "Deployment" and not w.paused and self._rolls(w):
+                number -= coming[w.namespace, w.name]
+                yield w, [p for s in self._of_deployment[w.key] for p in self.active(s)], number
+            elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
+                last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
+                yield w, last_first, number - w.partition
+
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision."""
         why = self.rollout(deployment)

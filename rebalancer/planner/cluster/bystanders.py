@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, deleted_after, is_going
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import among
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.policy.owners import Owners
+from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 _TRIED = 16
@@ -50,6 +54,19 @@ def expelled(simulation: Simulation) -> Iterator[Pod]:
                 or deleted_after(pod.template.tolerations, taints) is not None
             ):
                 yield pod
+
+
+def growing(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
+    """Pods that a rollout takes away before it makes them anew, as they will be, if they will take more than
+    now. The others find the room that they had."""
+    for owner, pods, number in owners.replaced_in_place():
+        made = ((p, replacements.of(p.template, owner)) for p in pods)
+        more = ((p, new) for p, new in made if _is_more(new.requests, p.template.requests))
+        yield from (replace(p, template=new) for p, new in islice(more, max(0, number)))
+
+
+def _is_more(requests: Requests, than: Requests) -> bool:
+    return any(amount > than.get(r, 0) for r, amount in requests.items())
 
 
 def _ties(simulation: Simulation, template: PodTemplate, other: PodTemplate) -> bool:
@@ -90,7 +107,7 @@ class SpokenFor:
     """
 
     def __init__(self, simulation: Simulation, leaving: Iterable[Pod], others: Iterable[Pod]) -> None:
-        """`leaving`: on nodes, until they are made anew."""
+        """`leaving`: on nodes, until they are made anew, of the template that they have then."""
         self._simulation = simulation
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
@@ -183,7 +200,8 @@ class SpokenFor:
         key = hash((state.mark, *map(id, comers)))
         if self._left is None or self._left[0] != key:
             taken = [(c.pod.template, c.row, 1) for c in comers]
-            taken += [(state.pods[key].template, state.pods[key].row, -1) for key in self._unsure]
+            ending = (*self._unsure, *(c.key for c in comers if c.key is not None))
+            taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
             held = self._held(taken)
             room = {r: state.allocatable(r) - state.requested[r] - amounts for r, amounts in held.items()}
             self._left = key, room

@@ -29,6 +29,7 @@ from rebalancer.model.node import Node, ails, is_leaving, is_outdated, is_starti
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
+from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
@@ -229,6 +230,7 @@ class Simulation:
         covered: dict[str, set[str]] = {}
         for p in snapshot.pods if sets else ():
             if p.owner is not None and p.owner.uid in sets:
+                self._keep_for(sets[p.owner.uid], p)
                 nodes = covered.setdefault(p.owner.uid, set())
                 if not (p.finished or p.terminating):
                     nodes.update((p.node_name,) if p.node_name else _meant_for(p.template))
@@ -248,6 +250,18 @@ class Simulation:
                 made = Pod(f"{w.name}-{name}", w.namespace, "", w.template, node_name=name)
                 self.state.put(made, ("to be made", uid, name))
         return short
+
+    def _keep_for(self, daemons: Workload, pod: Pod) -> None:
+        """Room for what a DaemonSet's pod will take more once a rollout makes it anew on its node."""
+        row = self.state.table.index.get(pod.node_name)
+        ends = pod.finished or pod.terminating
+        if row is None or ends or daemons.template is None or daemons.update_strategy == "OnDelete":
+            return
+        now, then = pod.template.requests, daemons.template.requests
+        more = {r: amount - now.get(r, 0) for r, amount in then.items() if amount > now.get(r, 0)}
+        if more:
+            grown = PodTemplate(pod.namespace, {}, more, priority=pod.template.priority)
+            self.state.add(("more", key_of(pod)), grown, row)
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""

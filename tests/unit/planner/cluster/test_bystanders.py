@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, deployment, node, objects, pod, snapshot, stateful_set
+from tests.support.build import ago, daemon_set, deployment, node, objects, pod, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
@@ -141,6 +141,60 @@ def rollout(surge: int, unavailable: int = 0) -> list[Json]:
 def test_a_rollout_keeps_the_room_for_its_next_pod(surge: int, moves: int) -> None:
     machines = [A, node("b-0").zone("b").cpu("3200m"), B]
     assert len(plan(snapshot(*machines, *rollout(surge, 1 - surge), web())).moves) == moves
+
+
+def grows(cpu: int, whole: Any, strategy: Json, **status: Any) -> list[Json]:
+    """Its template has just been changed to ask for so much."""
+    found = objects(whole)
+    for one in found:
+        if one["kind"] in ("Deployment", "StatefulSet", "DaemonSet"):
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            container["resources"] = {"requests": {"cpu": str(cpu)}}
+            key = "strategy" if one["kind"] == "Deployment" else "updateStrategy"
+            one["spec"][key] = {"type": "RollingUpdate", **strategy}
+            one["status"].update(status)
+    return found
+
+
+def two(built: Any) -> Any:
+    return built.requests(cpu=1).selects(**{"topology.kubernetes.io/zone": "b"}).placed({"b-0": 2})
+
+
+def surges(pods: int) -> Json:
+    return {"rollingUpdate": {"maxSurge": pods, "maxUnavailable": 1 - pods}}
+
+
+NEWER = {"updateRevision": "db-2", "updatedReplicas": 0}
+GROWING: dict[str, tuple[Any, int]] = {
+    "a set": (lambda: grows(2, two(stateful_set("db")), {}, **NEWER), 4500),
+    "a set, down to a partition": (
+        lambda: grows(2, two(stateful_set("db")), {"rollingUpdate": {"partition": 1}}, **NEWER),
+        3500,
+    ),
+    "a set, never by itself": (
+        lambda: grows(2, two(stateful_set("db")), {"type": "OnDelete"}, **NEWER),
+        2500,
+    ),
+    "a Deployment, one after the other": (
+        lambda: grows(2, two(deployment("api")), surges(0), updatedReplicas=0),
+        4500,
+    ),
+    "a Deployment, the new one first": (
+        lambda: grows(2, two(deployment("api")), surges(1), updatedReplicas=0),
+        5500,
+    ),
+    "a DaemonSet": (
+        lambda: grows(2, daemon_set("agent").requests(cpu=1).placed({"a-0": 1, "b-0": 1}), {}),
+        2500,
+    ),
+}
+
+
+@pytest.mark.parametrize(("rolls", "enough"), GROWING.values(), ids=GROWING)
+def test_a_rollout_to_larger_pods_keeps_the_room_for_all_of_them(rolls: Any, enough: int) -> None:
+    for cpu, moves in ((enough, 1), (enough - 1, 0)):
+        machines = [node("a-0").zone("a").cpu(9), node("b-0").zone("b").cpu(f"{cpu}m")]
+        assert len(plan(snapshot(*machines, *rolls(), web())).moves) == moves, cpu
 
 
 @pytest.mark.parametrize(("age", "moves"), [(20, 0), (100_000, 1)])
