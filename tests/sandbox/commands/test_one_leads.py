@@ -18,7 +18,7 @@ from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.processes.forked import Program
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Delay
+from tests.support.sandbox import ApiServer, Delay, Reply
 from tests.support.waiting import until
 
 
@@ -203,6 +203,21 @@ def test_whom_an_administrator_let_in_counts_before_everything_that_looks_like_i
         assert done.returncode == 0, done.stderr
         assert evictions(server) == 4
         assert homes(server) == {"ops"}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["it is seen", "it may not be seen"])
+def test_an_installation_that_lost_its_brake_evicts_nothing_where_its_namespace_is_named(
+    seen: bool, tmp_path: Path
+) -> None:
+    with ApiServer([*objects(*SKEWED), installation("ops")], brake=False) as server, moving(server):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+        if not seen:
+            server.faults.add(Reply(403), verb="list", resource="clusterrolebindings")
+        done = call(server, tmp_path, "once", "--execute", "--ledger-namespace", "ops")
+        assert "ConfigMap ops/rebalancer-brake, by which people pause evictions, is missing" in " ".join(
+            f"{done.stdout} {done.stderr}".split()
+        )
+        assert evictions(server) == 0
 
 
 def test_where_it_cannot_be_told_whose_brake_it_is_nobody_is_evicted(tmp_path: Path) -> None:
