@@ -7,7 +7,7 @@ and by opening a preemption.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
-from rebalancer.model.node import HOSTNAME, deleted_after, is_going
+from rebalancer.model.node import HOSTNAME, deleted_after, is_going, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests
-from rebalancer.model.snapshot import among
+from rebalancer.model.snapshot import Alike, among
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -44,9 +44,7 @@ def expelled(simulation: Simulation) -> Iterator[Pod]:
     leaving = [is_going(n) or (n.spec.unschedulable and n.name in ending) for n in table.nodes]
     tainted = (any(t.effect == "NoExecute" for t in n.spec.taints) for n in table.nodes)
     going = {n.name: n for n, t, gone in zip(table.nodes, tainted, leaving, strict=True) if t or gone}
-    for some in among(simulation.snapshot.live, going) if going else ():
-        if some.owner is None or some.owner.kind in ("DaemonSet", "Node"):
-            continue
+    for some in _moving(simulation, going):
         for pod in some.pods:
             taints = going[pod.node_name].spec.taints
             if (
@@ -54,6 +52,21 @@ def expelled(simulation: Simulation) -> Iterator[Pod]:
                 or deleted_after(pod.template.tolerations, taints) is not None
             ):
                 yield pod
+    # A rollout of nodes drains one after the other, each once a new node has come, and which one is next is
+    # not known: of each kind as many go as one of them has.
+    outdated = [n.name for n in table.nodes if n.name not in going and is_outdated(n)]
+    for some in _moving(simulation, outdated):
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        for pod in some.pods:
+            by_node[pod.node_name].append(pod)
+        yield from max(by_node.values(), key=len)
+
+
+def _moving(simulation: Simulation, nodes: Collection[str]) -> Iterator[Alike]:
+    """The pods on these nodes that will be made anew elsewhere."""
+    for some in among(simulation.snapshot.live, nodes) if nodes else ():
+        if some.owner is not None and some.owner.kind not in ("DaemonSet", "Node"):
+            yield some
 
 
 def growing(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
@@ -115,7 +128,8 @@ class SpokenFor:
         self._comers: list[_Comer] = []
         if not pods:
             return
-        self._down: Bools = simulation.leaving | simulation.failing
+        outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
+        self._down: Bools = simulation.leaving | simulation.failing | outdated
         ending = [*self._unsure, *(key for _, key in pods if key is not None)]
         given = self._held((state.pods[key].template, state.pods[key].row, 1) for key in ending)
         scarce = self._scarce([p.template for p, _ in pods], given)

@@ -26,6 +26,7 @@ def gone(name: str = "b-0") -> Any:
     return node(name).zone("b").cpu(4)
 
 
+MCO = "machineconfiguration.openshift.io/"
 LEAVES = "ToBeDeletedByClusterAutoscaler"
 GOING = {
     "drained": lambda: (gone().cordoned(), pod("just-evicted").on("b-0").terminating()),
@@ -47,6 +48,20 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
 def test_a_cordon_alone_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
     assert plan(snapshot(A, gone().cordoned(), B, other(), web())).moves
+
+
+@pytest.mark.parametrize("by", ["Cluster API", "OpenShift"])
+def test_of_nodes_that_are_replaced_one_by_one_the_pods_of_one_keep_room(by: str) -> None:
+    """b-1 is new, and takes those of one; those of the other get the next new node."""
+    old = [node(n).zone("b").cpu(2) for n in ("b-8", "b-9")]
+    for one in old:
+        if by == "OpenShift":
+            one.annotated({MCO + "currentConfig": "1", MCO + "desiredConfig": "2"})
+        else:
+            one.taint("node.cluster.x-k8s.io/outdated-revision", effect="PreferNoSchedule")
+    both = deployment("other").requests(cpu=2).placed({"b-8": 1, "b-9": 1})
+    for cpu, moves in (("2500m", 1), ("2400m", 0)):
+        assert len(plan(snapshot(A, old, node("b-1").zone("b").cpu(cpu), both, web())).moves) == moves, cpu
 
 
 def test_where_many_nodes_have_room_nothing_is_kept() -> None:
