@@ -53,6 +53,11 @@ class SteeringOptions(Struct, frozen=True, kw_only=True):
         """Whether there is anything to look at."""
         return self.scope.mode != "off"
 
+    @property
+    def writes(self) -> bool:
+        """Whether a cost may be written."""
+        return self.on and not self.dry
+
 
 class _Written(Struct, frozen=True):
     """A cost that was written, the `version` of the pod that has it, and the time."""

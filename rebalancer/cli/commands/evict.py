@@ -156,15 +156,7 @@ def once(
                 observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
                 reviewed=reviewed,
                 around=around,
-                afterwards=steered_after(
-                    connection,
-                    settings,
-                    live,
-                    places.installation,
-                    clock,
-                    [*telemetry.observers, lines],
-                    around,
-                ),
+                afterwards=steered_after(connection, live, clock, [*telemetry.observers, lines], around),
             )
     if report.end is End.RECORDED:
         judged = ": the API server only gave its verdicts" if live.ask_server else ""

@@ -44,13 +44,13 @@ from rebalancer.runtime.live.configured import (
     memory_of,
     memory_rules,
     own_name,
-    steering_options,
+    steering_now,
     usable,
 )
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places, elector_of, places_to_act
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
-from rebalancer.runtime.prevention import ScaleInSteering, SteeringThread, Unpaused
+from rebalancer.runtime.prevention import ScaleInSteering, SteeringOptions, SteeringThread, Unpaused
 from rebalancer.settings import Settings
 
 # Settings that change while the daemon runs. They are checked when noticed, and taken over between two
@@ -240,7 +240,6 @@ class Service:
         self._last_plan = LastPlan()
         self._name = name
         self._live = self._options(settings)
-        self._scale_in = steering_options(settings, self._live, places.installation)
         self.steering = self._steering(connection, places, clock)
         self._newest = reloader.newest(self._options)
         self._approvals = Approvals(
@@ -260,18 +259,23 @@ class Service:
 
     def _steering(self, connection: Connection, places: Places, clock: SystemClock) -> SteeringThread:
         """What writes deletion costs, while this instance leads and nothing is paused."""
+        newest = self._reloader.newest(self._options)  # its thread's own
+
+        def options() -> SteeringOptions:
+            return steering_now(self._live.steering, newest)
+
         pause = PauseCheck(Brakes(connection, wait=self._stop.wait), places.brake, clock)
         steering = ScaleInSteering(
             CostWriter(connection, places.installation),
             clock,
             self.observer.on_steering,
-            Unpaused(pause, clock, self.steers),
+            Unpaused(pause, clock, lambda: self.steers() and options().writes),
             newest=lambda pod: self.cache.pod(pod.namespace, pod.name),
         )
         return SteeringThread(
             self.cache,
             steering,
-            lambda: self._scale_in,
+            options,
             self.steers,
             clock,
             elector=lambda: self.elector or self._steerer,
@@ -413,7 +417,6 @@ class Service:
         if new is None:
             return
         self._live = live[-1]
-        self._scale_in = steering_options(new, self._live, self._places.installation)
         self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
             memory_rules(new, attended=False),
@@ -440,7 +443,7 @@ class Service:
             self.elector = elector_of(
                 settings, self._connection, self._places, identity=self._name, on_change=self._led
             ).start()
-        elif self._scale_in.on and self._steerer is None:
+        elif self._live.steering.on and self._steerer is None:
             self._steerer = elector_of(
                 settings, self._connection, self._places, identity=self._name, component="scale-in"
             ).start()

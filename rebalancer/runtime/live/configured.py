@@ -51,6 +51,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
     `events`: what is written as events. `beside_descheduler`: evict although a descheduler runs.
     `must_exist`: namespaces that somebody named. `history`: the rules of memory; None: those that it has.
+    `steering`: how scale-ins are steered.
     """
 
     execute: bool = False
@@ -69,6 +70,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     breaker: CircuitLimits = CircuitLimits()
     must_exist: tuple[str, ...] = ()
     history: HistoryRules | None = None
+    steering: SteeringOptions = SteeringOptions()
 
 
 def live_options(
@@ -106,6 +108,11 @@ def live_options(
         beside_descheduler=evictions.beside_descheduler == "evict",
         breaker=circuit_limits(settings),
         history=memory_rules(settings, attended=attended),
+        steering=SteeringOptions(
+            scope=scale_in_scope(settings, planning.policy, places.installation),
+            scheduler=planning.scheduler,
+            dry=settings.prevention.dry_run,
+        ),
     )
 
 
@@ -119,15 +126,6 @@ def scale_in_scope(settings: Settings, policy: PolicyOptions, by: str = "") -> S
         excluded=(*policy.namespaces_exclude, *filter(None, [policy.own_namespace])),
         selector=policy.namespace_selector,
         by=by,
-    )
-
-
-def steering_options(settings: Settings, live: LiveOptions, by: str) -> SteeringOptions:
-    """How scale-ins are steered. `live`: the options of a cycle under the same settings."""
-    return SteeringOptions(
-        scope=scale_in_scope(settings, live.planning.policy, by),
-        scheduler=live.planning.scheduler,
-        dry=settings.prevention.dry_run,
     )
 
 
@@ -314,6 +312,16 @@ class Newest:
             self._withdrawn = said is not True
         self._enabled = said
         return replace(options, execute=False) if self._withdrawn else options
+
+
+def steering_now(begun: SteeringOptions, newest: Callable[[], LiveOptions]) -> SteeringOptions:
+    """How scale-ins are steered by the settings as they are now, in the middle of a cycle too: costs are
+    written between evictions, and `prevent off` follows on `off` at once. Not at all where that was not
+    `begun`, as a lease may be needed first, or where the settings cannot be used."""
+    try:
+        return newest().steering if begun.on else begun
+    except UserError:
+        return replace(begun, scope=replace(begun.scope, mode="off"))
 
 
 # Settings → who is told of cycles by webhook and chat.

@@ -36,10 +36,10 @@ from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
 from rebalancer.runtime.live.assembly import ALONE, Surroundings, knowing_label_users, live_parts, remembering
-from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
+from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_now
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver
-from rebalancer.runtime.prevention import ScaleInSteering, Unpaused
+from rebalancer.runtime.prevention import ScaleInSteering, SteeringOptions, Unpaused
 from rebalancer.settings import Settings
 from rebalancer.telemetry.logs import trace_annotations
 
@@ -345,24 +345,28 @@ def session(
 
 def steered_after(
     connection: Connection,
-    settings: Settings,
     live: LiveOptions,
-    by: str,
     clock: Clock,
     observers: Iterable[Observer],
     around: Surroundings,
 ) -> Callable[[Snapshot], None]:
-    """What is to be called with the last snapshot of the cycle. `live`: its options under these settings;
-    `by`: the installation."""
-    options = steering_options(settings, live, by)
-    tell = Observers(observers).on_steering
-    may: Callable[[], bool] = around.leading or (lambda: True)
+    """What is to be called with the last snapshot of the cycle. `live`: its options."""
+
+    def options() -> SteeringOptions:
+        return steering_now(live.steering, around.newest or (lambda: live))
+
+    leading: Callable[[], bool] = around.leading or (lambda: True)
+
+    def may() -> bool:
+        return leading() and options().writes
+
     if live.brake is not None:
         may = Unpaused(PauseCheck(Brakes(connection, wait=clock.wait), live.brake, clock), clock, may)
-    steering = ScaleInSteering(CostWriter(connection, by), clock, tell, may)
+    writer = CostWriter(connection, live.steering.scope.by)
+    steering = ScaleInSteering(writer, clock, Observers(observers).on_steering, may)
 
     def look(last: Snapshot) -> None:
-        if options.on:
-            steering.look(last, options)
+        if (now := options()).on:
+            steering.look(last, now)
 
     return look

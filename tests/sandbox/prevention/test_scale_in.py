@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +19,15 @@ from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
+from rebalancer.outcome import CostOutcome, CostResult, Observers, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.prevention.steering import steer
 from rebalancer.report.words import steering_lines
 from rebalancer.runtime.commands.fix import take_back
 from rebalancer.runtime.cycle.gates import PauseCheck
+from rebalancer.runtime.daemon.service import Reloader, Service
 from rebalancer.runtime.last_look.look import pod_refuses
+from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.prevention import (
     BARRED,
     ScaleInSteering,
@@ -32,6 +35,7 @@ from rebalancer.runtime.prevention import (
     SteeringThread,
     Unpaused,
 )
+from rebalancer.settings import Settings, load_settings
 from tests.support.build import nodes, objects, replica_set
 from tests.support.judge.scale_in import COST, NOON, Rule, left_after
 from tests.support.processes.command import call
@@ -309,6 +313,41 @@ def test_run_steers_without_evicting(server: ApiServer, tmp_path: Path) -> None:
         until(lambda: len(costs(server)) == 3)
         assert d.end() == 0
     assert not [a for a in server.accesses if a.subresource == "eviction"]
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["{scaleIn: 'off'}", "{scaleIn: all, dryRun: true}", "{scaleIn: all}\nscope: {mode: nonsense}"],
+    ids=["off", "dry run", "not usable"],
+)
+def test_what_became_stricter_binds_in_the_middle_of_a_cycle(
+    then: str, server: ApiServer, tmp_path: Path
+) -> None:
+    """Only between two cycles does the daemon take settings over: here, never."""
+    file, stop = tmp_path / "settings.yaml", threading.Event()
+
+    def load() -> Settings:
+        return load_settings(file, env={})
+
+    file.write_text("prevention: {scaleIn: all}")
+    with connected(server) as connection:
+        places = places_of(load(), connection, wait=stop.wait)
+        reloader = Reloader(load(), load, file=file, observer=Observers())
+        service = Service(connection, reloader, places=places, stop=stop, observers=[])
+        service.cache.start()
+        try:
+            until(lambda: service.cache.not_ready() is None)
+            service.steering.look()
+            assert len(costs(server)) == 3
+            file.write_text(f"prevention: {then}")
+            take_back(connection, "", FakeTime(), lambda _: None)
+            assert not costs(server)
+            until(lambda: all(p.own_cost is None for p in service.cache.snapshot(0).pods))
+            sleep(1.1)  # it looks once a second
+            service.steering.look()
+            assert not costs(server)
+        finally:
+            service.cache.stop()
 
 
 # -- whose namespaces
