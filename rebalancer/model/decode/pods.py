@@ -412,7 +412,8 @@ def _unbegun(created: datetime | None, status: PodStatusJson) -> float | None:
     if status.phase != "Pending":
         return None
     made = next((c for c in status.conditions if c.type == SANDBOX), None)
-    if made.status == "True" if made is not None else status.start_time is not None:
+    seen = status.start_time is not None or bool(status.container_statuses)
+    if made.status == "True" if made is not None else seen:
         return None
     asked = (c.last_transition_time for c in status.conditions if c.type in ("PodScheduled", SANDBOX))
     times = [t for t in (created, status.start_time, *asked) if t is not None]
