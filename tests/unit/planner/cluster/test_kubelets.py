@@ -54,6 +54,15 @@ def crashing(made: list[Json]) -> list[Json]:
     return made
 
 
+def unpulled(made: list[Json]) -> list[Json]:
+    """Those pods say what they wait for, and no more."""
+    for o in on_b(made):
+        del o["status"]["startTime"]
+        waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+        o["status"]["containerStatuses"] = [{"name": "c", "state": waiting}]
+    return made
+
+
 def started(age: int, *, host_network: bool = False) -> list[Json]:
     """A pod that runs in b since then."""
     made = objects(deployment("later").placed({"b-0": 1}))
@@ -97,6 +106,7 @@ FREE: dict[str, Callable[[], list[Json]]] = {
     "not for long": lambda: creating(other(b_0=3), 300),
     "images are slow": lambda: creating(other(b_0=3), HOUR, sandbox="True"),
     "an older kubelet does not say": lambda: creating(other(b_0=3), HOUR, sandbox=None),
+    "images cannot be pulled": lambda: unpulled(creating(other(b_0=3), HOUR, sandbox=None)),
     "it hangs elsewhere as well": lambda: creating(other(b_0=2, b_1=2), HOUR),
     "a lone pod hangs": lambda: creating(other(b_0=1), HOUR),
     "its claim may be to blame": lambda: claiming(creating(other(a_0=3, b_0=3), HOUR)),
