@@ -102,6 +102,21 @@ def _only_repels(template: PodTemplate) -> bool:
     )
 
 
+def never_filled(
+    rows: Rows, free: Mapping[str, Ints], asks: Mapping[str, int], coming: Mapping[str, int]
+) -> int:
+    """How many of these nodes surely keep room for a pod wherever others go that hold so much together.
+    `free`: int64[N] by resource."""
+    for r, amount in asks.items():
+        rows = rows[free[r][rows] >= amount]
+    kept = len(rows)
+    for r, amount in asks.items():
+        # Those that are filled most cheaply could be full.
+        costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
+        kept -= int(np.searchsorted(costs, coming.get(r, 0), side="right"))
+    return kept
+
+
 class _Comer(Struct, frozen=True, eq=False):
     """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
     that is there; None where it comes in any case."""
@@ -176,13 +191,7 @@ class SpokenFor:
         free = {r: state.allocatable(r) - state.requested[r] + given.get(r, 0) for r in coming}
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
-            rows = np.flatnonzero(nodes & np.logical_and.reduce([free[r] >= a for r, a in asks.items()]))
-            kept = len(rows)
-            for r, amount in asks.items():
-                # Of the nodes, those that are filled most cheaply could be full.
-                costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
-                kept -= int(np.searchsorted(costs, coming[r], side="right"))
-            return kept >= wanted
+            return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
 
         def plenty(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
             domains = [state.table.domains(key) for key in keys]

@@ -23,7 +23,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.bystanders import Preemptors, SpokenFor
+from rebalancer.planner.cluster.bystanders import Preemptors, SpokenFor, never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
@@ -535,7 +535,8 @@ class _World:
     def _room_for_all(
         self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate
     ) -> bool:
-        """Whether one of the nodes has room for the replacement with all that wait, where each may go."""
+        """Whether one of the nodes has room for the replacement with all that wait, where each may go, or
+        whether they cannot fill all."""
         state = self._simulation.state
         for t, open_ in waiting:
             if self._conflict(t, replacement):
@@ -543,13 +544,14 @@ class _World:
         rows = np.flatnonzero(nodes)
         there = np.array([open_ for _, open_ in waiting])[:, rows].T.astype(np.int64)
         which = [self._place[id(t)] for t, _ in waiting]
+        asks = dict(state.asks(replacement))
+        free = {r: state.allocatable(r) - state.requested[r] for r in asks}
+        held = {r: self._held[r][which] for r in asks if r in self._held}
         fits = np.ones(len(rows), np.bool_)
-        for resource, amount in state.asks(replacement):
-            free = (state.allocatable(resource) - state.requested[resource])[rows]
-            if resource in self._held:
-                free -= there @ self._held[resource][which]
-            fits &= free >= amount
-        return bool(fits.any())
+        for r, amount in asks.items():
+            fits &= free[r][rows] - (there @ held[r] if r in held else 0) >= amount
+        coming = {r: int(amounts.sum()) for r, amounts in held.items()}
+        return bool(fits.any()) or never_filled(rows, free, asks, coming) > 0
 
     @cached_property
     def _place(self) -> dict[int, int]:

@@ -71,6 +71,15 @@ def test_the_last_room_of_the_replacement_may_be_taken_by_one_that_waits() -> No
     assert not free.judge.waiting.interferes(candidate.pod, replacement)
 
 
+@pytest.mark.parametrize(("waiting", "moves"), [(3, 1), (4, 0)])
+def test_pods_that_wait_block_only_what_all_of_them_can_fill(waiting: int, moves: int) -> None:
+    """Three of them have no room beside the replacement on either node of zone b, and cannot fill both."""
+    machines = [node("a-0").zone("a").cpu("1500m"), *(node(n).zone("b").cpu(2) for n in ("b-0", "b-1"))]
+    web = workload("web").requests(cpu="500m").spread("zone").placed({"a-0": 3})
+    late = workload("batch").requests(cpu=1).placed({"": waiting})
+    assert len(plan(snapshot(*machines, web, late)).moves) == moves
+
+
 DRAINED = [node("a-0").zone("a").cpu(2), node("c-0").zone("c").cpu(1), node("d-0").zone("c").cordoned()]
 ENDS: dict[str, tuple[str, int, Json, int]] = {
     "a StatefulSet's": ("StatefulSet", 1, {}, 0),
