@@ -58,6 +58,7 @@ from rebalancer.model.workload import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    Service,
     VerticalPodAutoscaler,
     Workload,
 )
@@ -283,6 +284,11 @@ class Objects:
         """All budgets of a namespace."""
         _, found = self._list("PodDisruptionBudget", namespace)
         return tuple(o for o in found if isinstance(o, PodDisruptionBudget))
+
+    def services(self, namespace: str) -> tuple[Service, ...]:
+        """All Services of a namespace."""
+        _, found = self._list("Service", namespace)
+        return tuple(o for o in found if isinstance(o, Service))
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """All quotas of a namespace."""

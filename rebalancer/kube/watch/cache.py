@@ -82,6 +82,11 @@ class JoinedStore:
         return sum(generation for generation, _ in found), joined if known else None
 
     @property
+    def known(self) -> bool:
+        """Whether it can be said which objects there are."""
+        return all(part.known for part in self.parts)
+
+    @property
     def synced(self) -> bool:
         """Whether the objects are known."""
         return all(part.synced for part in self.parts)
@@ -349,6 +354,14 @@ class WatchCache:
         """Raises CacheNotReadyError unless a plan may be made now."""
         if (error := self.not_ready()) is not None:
             raise error
+
+    def check_known(self, kinds: Collection[str]) -> None:
+        """Raises CacheNotReadyError where one of these kinds, which were known, is refused by now: what was
+        known of it is forgotten, which is not the same as none."""
+        for kind, store in self._stores.items():
+            if kind in kinds and not store.known:
+                say = f"{kind} objects are not known any more: {store.status().error}"
+                raise CacheNotReadyError(say, kinds=(kind,))
 
     def wait_ready(self, timeout: float) -> bool:
         """Waits until it is ready, at most `timeout` seconds; whether it is."""

@@ -360,12 +360,17 @@ class KindStore:
         """
         with self._lock:
             if not self._synced:
-                return self._generation, {} if self._absent else None
+                return self._generation, {} if self.known else None
             if not self._sorted:
                 # Nearly sorted: only what was added since is out of its place.
                 self._objects = dict(sorted(self._objects.items(), key=itemgetter(0)))
                 self._sorted = True
             return self._generation, self._objects.copy()
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be said which objects there are: of an add-on that is not served, none."""
+        return self._synced or self._absent
 
     @property
     def synced(self) -> bool:

@@ -506,13 +506,16 @@ class Looking:
 
     def watched(self) -> Reason | None:
         """Why the watch cannot be believed of a pod that goes without being replaced; waits for it."""
+        self.look.room.check_known()
         left, counted = self.read.left.result(), self.read.counted.result()
         return self.look.spot_check.why_not(
             [left] if left else [], _heads(self.read.pod.result(), None), counted
         )
 
     def spot_check(self) -> Reason | None:
-        """Whether the watch has what was read: if it has only now, the room question is asked once more."""
+        """Whether the watch has what was read: if it has only now, the room question is asked once more. And
+        whether it still has all kinds, last, as what it forgets in between is missed by the others, too."""
+        self.look.room.check_known()
         expected, key, node = self._expected, self.move.pod.key, self.read.node.result()
         if kept := self._older():
             say = f"{kept} was answered as it had been: the watch had a newer one before it was asked for"

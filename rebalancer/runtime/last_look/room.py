@@ -142,6 +142,10 @@ class Room:
         """Whether the plan was made with all objects of the kind."""
         return kind in self._planned.kinds
 
+    def check_known(self) -> None:
+        """Raises CacheNotReadyError where a kind that the plan knew is refused since."""
+        self._watched.check_known(self._planned.kinds)
+
     def around(
         self, move: Move, pod: Pod, read: Sequence[Object], away: Iterable[Pod], now: float
     ) -> Snapshot:

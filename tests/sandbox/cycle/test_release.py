@@ -823,6 +823,29 @@ def test_where_what_serves_may_not_be_seen_the_old_pod_is_given_back_for(tmp_pat
         assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
 
 
+def test_while_services_are_refused_the_old_pod_stays(tmp_path: Path) -> None:
+    """The watch has forgotten them then, which is not the same as none."""
+    brief = replace(OPTIONS, settle=replace(LIMITS, ready=4.0))
+    with served(SLICES), Cluster(objects(*BLOCKED), ready_after=0.5) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        cluster.store.create(service())
+        cluster.store.create(sends_to(pods(cluster)))
+        cluster.faults.add(Cut(after_events=1), verb="watch", resource="services", skip=1, times=1)
+
+        def refused() -> None:
+            cluster.faults.add(Reply(403), resource="services")
+            labels = {"x": "y"}  # an event, after which the watch ends
+            cluster.store.modify("Service", "web", "default", lambda o: o["metadata"].update(labels=labels))
+
+        with once_when(lambda: released(cluster), refused):
+            report, _ = cycle(cluster, tmp_path, brief)
+        cluster.settle()
+        assert report.outcomes[0].status is Fate.UNDONE
+        assert "list services" in report.outcomes[0].message
+        assert (names(cluster), marks(cluster)) == (before, [])
+
+
 # -- processes that end at any request, and those that come after
 
 

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.connection import Backoff
 from rebalancer.kube.resources import LIMIT_RANGES, NAMED, RESOURCES
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import DECIDING
 from rebalancer.outcome import End
+from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.limits.test_owners import named
 from tests.support.build import deployment, nodes, objects, workload
 from tests.support.processes.command import call
@@ -22,7 +26,7 @@ from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, Cluster, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
-from tests.support.servers.api import FakeTime
+from tests.support.servers.api import FakeTime, connected
 from tests.support.waiting import until
 
 NO = {"rebalancer.io/evict": "false"}
@@ -102,6 +106,37 @@ def test_what_the_plan_could_read_and_the_look_may_not_stops_the_eviction(kind: 
         assert run.evictions() == 0
         assert run.report.end is not End.COMPLETE
         assert kind.lower() in run.report.message
+
+
+BRIEF = WatchOptions(timeout=(1, 1), backoff=Backoff(tries=1, first=0.05, cap=0.05))
+
+
+@pytest.mark.parametrize(
+    "kind", ["CSINode", "NodeClaim", "NodePool", "Service", "StatefulSet", "StorageClass", "VolumeAttachment"]
+)
+def test_what_is_only_watched_and_refused_since_the_plan_stops_the_eviction(kind: str) -> None:
+    """What the watch has forgotten must not be taken for none."""
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    with (
+        served(*ADD_ONS),
+        ApiServer(objects(*nodes(a=1, b=1), web), bookmark_every=0.1) as server,
+        connected(server) as c,
+    ):
+        cache = WatchCache(c, options=BRIEF).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def take_away(plans: int) -> None:
+                if plans == 1:
+                    server.faults.add(Reply(403), resource=RESOURCES[kind].plural)
+                    until(lambda: next(s.denied for s in cache.status() if s.kind == kind))
+
+            run = Run(server, after_plan=take_away, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0
+    assert run.report.end is not End.COMPLETE
+    assert kind in run.report.message
 
 
 @pytest.mark.parametrize("kind", sorted(DECIDING))
