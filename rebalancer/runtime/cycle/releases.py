@@ -572,8 +572,8 @@ class Releases:
 
     def _not_serving(self, o: _Open, old: Pod) -> Reason | None:
         """Why the owner's other pods do not serve yet: a Service that sends to the old pod lacks one of them.
-        Once it has all, they have to do so for a while. Services are read, too: what the watch may not see any
-        more it has forgotten. Raises KubeError."""
+        Once it has all, they have to do so for a while. Services are read, too: of a kind that is refused the
+        watch forgets all. Raises KubeError."""
         every: list[Pod] | None = None
         for service in self._parts.reads.services(old.namespace):
             name, selects = service.metadata.name, Selector.equals(service.spec.selector)

@@ -142,7 +142,12 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     why_not: Reason | None, left: tuple[str, ...], code: ReasonCode | None
 ) -> None:
     check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
-    room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left, owner_of=lambda *_: None)
+    room: Any = SimpleNamespace(
+        why_not=lambda _: None,
+        destinations=lambda _: left,
+        owner_of=lambda *_: None,
+        check_known=lambda: None,
+    )
     rest: Any = SimpleNamespace()
     at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), Away(), tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
