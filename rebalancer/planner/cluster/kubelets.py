@@ -40,6 +40,11 @@ def _minor(node: Node) -> int:
     return int(found[1]) if found else _NEWEST
 
 
+def _of_one_pod(node: Node) -> bool:
+    """Whether AWS Fargate has made it, as it does for each pod that its own scheduler takes."""
+    return node.labels.get("eks.amazonaws.com/compute-type") == "fargate"
+
+
 def _handlers(node: Node) -> frozenset[str]:
     return frozenset(h.name for h in node.status.runtime_handlers)
 
@@ -142,6 +147,8 @@ class Kubelets:
                 among(self._table.size, np.array([row])),
                 _HEARD,
             )
+        taken = np.array(self._table.answers(_of_one_pod), np.bool_)
+        yield Unfit("which Fargate has made for one pod alone", taken, "drop the toleration that admits it")
         yield Unfit(_IDLE, self._idle, _LOOK)
         yield Unfit(_AGENT, among(self._table.size, self._broken[None]), _READY)
         crashes = self._broken.get((template.namespace, template.controller))

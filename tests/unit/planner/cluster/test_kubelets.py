@@ -11,7 +11,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
-from tests.support.build import ago, daemon_set, decoded, deployment, nodes, objects
+from tests.support.build import ago, daemon_set, decoded, deployment, node, nodes, objects
 from tests.support.scheduler.plain import Json
 
 HOUR = 3600
@@ -142,6 +142,15 @@ def test_nobody_is_sent_where_all_siblings_crash(in_b: int, moves: bool) -> None
     assert plan(decoded(objects(nodes(a=1, b=1), owner))).moves
     broken = crashing(objects(nodes(a=1, b=1), owner.unready(0)))
     assert bool(plan(decoded(broken)).moves) is moves
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("fargate", 0), ("ec2", 1)])
+def test_a_node_that_was_made_for_one_pod_takes_no_other(kind: str, moves: int) -> None:
+    there = node("b-0").zone("b").label("eks.amazonaws.com/compute-type", kind)
+    taint = "eks.amazonaws.com/compute-type"
+    owner = deployment("web").spread("zone").tolerates(taint).placed({"a-0": 3})
+    made = decoded(objects(nodes(a=1), there.taint(taint, kind), owner))
+    assert len(plan(made).moves) == moves
 
 
 def test_it_is_known_when_a_pod_hangs_for_long() -> None:
