@@ -342,7 +342,10 @@ _CONTAINER_STATUS = fields(
     name=name,
     allocatedResources=_QUANTITIES,
     resources=_RESOURCES,
-    state=fields(waiting=fields(reason=same)),
+    started=same,
+    state=fields(
+        waiting=fields(reason=same), running=fields(startedAt=same), terminated=fields(finishedAt=same)
+    ),
     lastState=fields(terminated=fields(finishedAt=same)),
 )
 _SPREAD = fields(

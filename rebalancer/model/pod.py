@@ -287,6 +287,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
     `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
     `unbegun`: since when its kubelet is to make its sandbox; None where it has.
+    `starting`: whether a container of it runs whose startup probe has not passed yet.
     `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
     `crashed`: when a container of it ended that was started again; the last time.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
@@ -312,6 +313,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     rejected: str = ""
     crashed: float | None = None
     unbegun: float | None = None
+    starting: bool = False
     debugged: bool = False
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}

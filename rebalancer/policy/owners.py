@@ -415,15 +415,16 @@ class Owners:
         )
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
-        """While the last replacement is not Ready, one more eviction would leave two pods missing at once."""
-        new = [p for p in active if not p.ready and self._new(p)]
+        """While the last replacement is not Ready, one more eviction would leave two pods missing at once.
+        One whose startup probe still runs would begin anew elsewhere, however old it is."""
+        new = [p for p in active if not p.ready and (self._new(p) or p.starting)]
         if not new:
             return None
         return Reason(
             ReasonCode.REPLACEMENT_NOT_READY,
             f"new pods of {owner.kind} {owner.name} are not Ready yet: {len(new)} ({new[0].name})",
             {"notReady": len(new)},
-            f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old",
+            f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old and past startup probes",
         )
 
     def _parent_not_read(self, owner: Workload) -> Reason | None:

@@ -367,6 +367,7 @@ class PodDecoder:
             rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
             crashed=_crashed(status.container_statuses or ()),
             unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
+            starting=not (ready is not None and ready.status == "True") and _starting(statuses),
             debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
             owner=owner,
             annotations=annotations,
@@ -397,6 +398,11 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
     """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
     waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
     return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
+
+
+def _starting(statuses: Iterable[ContainerStatusJson]) -> bool:
+    """Whether a kubelet still probes a container's start: without such a probe one that runs has started."""
+    return any(s.started is False and s.state is not None and not absent(s.state.running) for s in statuses)
 
 
 def _rejected(reason: str, statuses: Iterable[ContainerStatusJson]) -> str:

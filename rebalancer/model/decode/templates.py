@@ -224,6 +224,7 @@ class _Terminated(Struct, frozen=True, rename="camel"):
 
 class _ContainerState(Struct, frozen=True):
     waiting: _Waiting | None = None
+    running: Raw = _NONE
     terminated: Raw = _NONE
 
 
@@ -238,6 +239,7 @@ class ContainerStatusJson(Struct, frozen=True, rename="camel"):
     allocated_resources: Raw = _NONE
     resources: Raw = _NONE
     state: _ContainerState | None = None
+    started: bool | None = None
     last_state: _LastState | None = None
 
 

@@ -428,6 +428,22 @@ def test_a_reason_names_the_pod_that_is_waited_for() -> None:
     assert reason.numbers == {"notReady": 1}
 
 
+@pytest.mark.parametrize(
+    ("started", "state", "expected"),
+    [
+        (False, "running", ReasonCode.REPLACEMENT_NOT_READY),
+        (False, "waiting", None),
+        (True, "running", None),
+    ],
+)
+def test_an_old_pod_is_left_alone_while_its_startup_probe_runs(
+    started: bool, state: str, expected: ReasonCode | None
+) -> None:
+    status = {"containerStatuses": [{"name": "c", "started": started, "state": {state: {}}}]}
+    slow = replica_set("web").placed({"a-0": 3}).unready(0)
+    assert code(patched("Pod", {"status": status}, slow, name="web-00000")) is expected
+
+
 @pytest.mark.parametrize(("size", "missing"), [("1", 0), ("3", 2), ("²", 0), ("9" * 5000, 0)])
 def test_a_group_of_a_leader_that_is_made_anew_is_left_alone(size: str, missing: int) -> None:
     lws = "leaderworkerset.sigs.k8s.io/"
