@@ -276,12 +276,11 @@ def run(
     )
 
     def load() -> Settings:
-        settings = load_settings(config, flags=said)
-        plan_options(settings)  # the scheduler's file is part of it
-        return settings
+        return load_settings(config, flags=said)
 
     file = options.settings_file(config)
     enabled, settings = enabled_in_file(file), load()
+    plan_options(settings)  # the scheduler's file is part of them
     options.set_up_logging(settings)
     stop = threading.Event()
     with (

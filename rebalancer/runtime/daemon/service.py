@@ -37,8 +37,8 @@ from rebalancer.runtime.live.assembly import LastPlan, Surroundings
 from rebalancer.runtime.live.configured import (
     LiveOptions,
     Newest,
+    Sources,
     circuit_limits,
-    content_of,
     health_address,
     live_options,
     memory_of,
@@ -51,7 +51,7 @@ from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places, elector_of, places_to_act
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.prevention import ScaleInSteering, SteeringOptions, SteeringThread, Unpaused
-from rebalancer.settings import Settings
+from rebalancer.settings import Settings, plan_options
 
 # Settings that change while the daemon runs. They are checked when noticed, and taken over between two
 # cycles. What they forbid binds at once: `rebalancer.runtime.live.configured`.
@@ -67,7 +67,7 @@ others, what it listens on or is connected to, and what it watches."""
 
 
 class Reloader:
-    """Watches the settings file by its content.
+    """Watches the settings file, and the scheduler's that it names, by their content.
 
     `settings`: those in force. `load` reads and checks all sources, and raises UserError. `follow` is called
     with settings that are taken over. `enabled`: what the file said of evictions when the command began.
@@ -90,7 +90,9 @@ class Reloader:
         self._observer = observer
         self._follow = follow
         self._enabled = enabled
-        self._content = content_of(self.file)
+        self._sources = Sources(self.file)
+        self._sources.name(settings)
+        self._sources.changed()
         self._asked = threading.Event()
         self._by_signal = False
         # `look` and `take` are called in different threads.
@@ -103,14 +105,13 @@ class Reloader:
 
     def look(self) -> None:
         """Reads changed settings and keeps them for `take`. What cannot be used is reported and dropped."""
-        content = content_of(self.file)
-        asked = self._asked.is_set()
-        if content == self._content and not asked:
+        changed, named = self._sources.changed()
+        asked = self._asked.is_set() or named
+        if not (changed or asked):
             return
         self._asked.clear()
-        self._content = content
         try:
-            new = usable(self._load)
+            new = usable(self._checked)
         except UserError as e:
             with self._lock:
                 self._new = None
@@ -119,11 +120,17 @@ class Reloader:
         with self._lock:
             self._new, self._by_signal = new, self._by_signal or asked
 
+    def _checked(self) -> Settings:
+        settings = self._sources.name(self._load())
+        plan_options(settings)  # the scheduler's file is part of them
+        return settings
+
     def take(self, accept: Callable[[Settings], object] = lambda _: None) -> Settings | None:
         """The new settings, once, or None. Called between two cycles.
 
-        After a signal they always count as new, because other files that they name may have changed. `accept`
-        raises UserError if they cannot be used after all; they are refused then.
+        They always count as new after a change of the scheduler's file, and after a signal, because other
+        files that they name may have changed. `accept` raises UserError if they cannot be used after all;
+        they are refused then.
         """
         with self._lock:
             new, self._new = self._new, None

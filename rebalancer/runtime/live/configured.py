@@ -271,8 +271,29 @@ def usable(make: Callable[[], T]) -> T:
         raise UserError(f"the settings cannot be read: {type(e).__name__}: {e}", "this is a bug") from e
 
 
+class Sources:
+    """The settings file, and the scheduler's that settings name: what they say may change, each by itself."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._files: list[Path | None] = [file, None]
+        self._known: list[str | None] = [None, None]
+
+    def changed(self) -> tuple[bool, bool]:
+        """Of each, whether it says something else than when this was asked before."""
+        before, self._known = self._known, [content_of(file) for file in self._files]
+        return self._known[0] != before[0], self._known[1] != before[1]
+
+    def name(self, settings: Settings) -> Settings:
+        """Follows the file that these settings name. Called before it is read for what comes into force."""
+        named = settings.planner.scheduler_config
+        file = Path(named) if named else None
+        if file != self._files[1]:
+            self._files[1], self._known[1] = file, content_of(file)
+        return settings
+
+
 class Newest:
-    """The options of the settings file as it is when asked. It is parsed when its content has changed.
+    """The options of the settings as they are when asked. They are read when what they come from has changed.
 
     `--execute` has precedence over what the file said when the command began (`enabled`), not over a later
     change: if `evictions.enabled: true` is taken out of the file then, or false is written into it, nothing
@@ -287,16 +308,14 @@ class Newest:
         enabled: bool | None = None,
     ) -> None:
         self._file, self._load, self._options = file, load, options
-        self._content: str | None = None
+        self._sources = Sources(file)
         self._known: LiveOptions | UserError
         self._enabled = enabled
         self._withdrawn = False
 
     def __call__(self) -> LiveOptions:
         """The options. Raises UserError if the file cannot be used."""
-        content = content_of(self._file)
-        if content != self._content:
-            self._content = content
+        if any(self._sources.changed()):
             try:
                 self._known = usable(self._read)
             except UserError as e:
@@ -306,7 +325,7 @@ class Newest:
         return self._known
 
     def _read(self) -> LiveOptions:
-        options = self._options(self._load())
+        options = self._options(self._sources.name(self._load()))
         said = enabled_in_file(self._file)
         if said != self._enabled:
             self._withdrawn = said is not True

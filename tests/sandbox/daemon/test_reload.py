@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import KEY
 from rebalancer.outcome import Observer, Observers
 from rebalancer.policy.ledger import Fate, decode
 from rebalancer.runtime.daemon.service import Reloader, Service
-from rebalancer.runtime.live.configured import telemetry_options
+from rebalancer.runtime.live.configured import LiveOptions, telemetry_options
 from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import Settings, load_settings, plan_options
@@ -313,3 +314,66 @@ def test_a_file_that_is_gone_when_its_settings_are_taken_over_costs_the_settings
         reloader.look()
         service._take_over()
         assert reloader.settings.evictions.canary == 1
+
+
+SCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+NO_SPREAD = SCHEDULER + (
+    "profiles: [{schedulerName: default-scheduler, plugins: {multiPoint: "
+    "{disabled: [{name: PodTopologySpread}]}}}]\n"
+)
+
+
+def test_the_schedulers_file_is_part_of_the_settings(server: ApiServer, tmp_path: Path) -> None:
+    """The settings file stays as it is, all the time."""
+    scheduler, file, c = tmp_path / "scheduler.yaml", tmp_path / "settings.yaml", Change()
+    scheduler.write_text(SCHEDULER)
+    file.write_text(f"planner: {{schedulerConfig: {scheduler}}}\n")
+
+    def load() -> Settings:
+        return load_settings(file, env={})
+
+    with connected(server) as connection:
+        reloader = Reloader(load(), load, file=file, observer=c.taken, follow=c.taken.settings.append)
+        places = places_of(load(), connection, wait=threading.Event().wait)
+        stop = threading.Event()
+        service = Service(connection, reloader, places=places, stop=stop, observers=[c.taken])
+
+        def known(options: LiveOptions) -> str:
+            assert options.planning.scheduler is not None
+            return options.planning.scheduler.profiles[0].digest
+
+        def scheduler_after(text: str) -> str:
+            scheduler.write_text(text)
+            reloader.look()
+            service._take_over()
+            return known(service._live)
+
+        first = known(service._live)
+        assert known(service._newest()) == first
+        assert scheduler_after(SCHEDULER) == first
+        assert not c.taken.reloads
+        assert scheduler_after("{") == first
+        (problem,) = c.taken.reloads
+        assert str(scheduler) in problem
+        with pytest.raises(UserError):  # so nothing more is evicted
+            service._newest()
+        changed = scheduler_after(NO_SPREAD)
+        assert changed != first
+        assert known(service._newest()) == changed
+        assert c.taken.reloads[1:] == [""]
+
+
+def test_a_schedulers_file_that_comes_after_the_settings_that_name_it_is_read(tmp_path: Path) -> None:
+    scheduler, file, taken = tmp_path / "scheduler.yaml", tmp_path / "settings.yaml", Taken()
+    file.write_text("{}")
+
+    def load() -> Settings:
+        return load_settings(file, env={})
+
+    reloader = Reloader(load(), load, file=file, observer=taken)
+    file.write_text(f"planner: {{schedulerConfig: {scheduler}}}\n")
+    reloader.look()
+    assert str(scheduler) in taken.reloads[0]
+    scheduler.write_text(SCHEDULER)
+    reloader.look()
+    assert reloader.take() is not None
