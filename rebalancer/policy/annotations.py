@@ -188,6 +188,14 @@ def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = 
     )
 
 
+def by_hand(key: str, *, label: bool = False) -> bool:
+    """Whether a key that is not read, on an object of ours, was meant for us: it names this tool or a pause,
+    or is an annotation without a prefix. Programs have to write one (Kubernetes, "Labels and Selectors");
+    labels without one are put on whole installations."""
+    said = key.lower()
+    return "rebalanc" in said or "pause" in said or not (label or "/" in said)
+
+
 def meant_as_pause(
     annotations: Mapping[str, str], labels: Mapping[str, str], data: Mapping[str, str]
 ) -> dict[str, str]:
@@ -206,7 +214,7 @@ def meant_as_pause(
             read = not kind and (key in (PAUSE, FOR_RUN) or key.startswith(PAUSE_DOMAIN))
             pause = "pause" in key.lower()
             no_pause = pause and value.strip().lower() in ("", "false")
-            if (pause or key.startswith(_PREFIX)) and not (read or no_pause):
+            if by_hand(key, label=bool(kind)) and not (read or no_pause):
                 found[f"{kind}{key}={value[:200]}"] = f"kubectl {verb} {{}} {key}-"
     return found
 

@@ -138,6 +138,8 @@ class _Open:
         self.both_since: float | None = None
         """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
         self.refused, self.refusal, self.denied = Held.NO, "", False
+        self.unapproved = False
+        """Whether it was refused as nobody has approved it, which says nothing of the method."""
         self.rather = ""
         """The uid of the pod that is to go instead."""
         self.next_at = float("-inf")
@@ -507,7 +509,7 @@ class Releases:
         self, o: _Open, pod: Pod, seen: Seen, mark: Mark, next_: Step, fresh: Callable[[], bool]
     ) -> None:
         """Where it takes a Ready pod the method is off from before, in case nobody lives to say so after."""
-        doubts = next_.takes_ready and self._memory.no_release() is None
+        doubts = next_.takes_ready and not o.unapproved and self._memory.no_release() is None
         if doubts:
             say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
             self._memory.doubt_release(say)
@@ -535,7 +537,11 @@ class Releases:
             log.warning("%s gets no reference to its ReplicaSet: %s", pod.key, e.message)
 
     def _evict(self, o: _Open, pod: Pod) -> Outcome | None:
-        permission = Permission(o.look, self._clock, replace(o.move, pod=pod), Away())
+        move = replace(o.move, pod=pod)
+        if o.sent is None:
+            made = (p.node_name for p in self._own(o, self._parts.reads) if self._made(o, p))
+            move = replace(move, destinations=tuple(made))
+        permission = Permission(o.look, self._clock, move, Away())
 
         def may_not() -> Reason | None:
             """Before each request, a further one too: Services first, as reading them takes time in which the
@@ -564,6 +570,7 @@ class Releases:
             o.refused = Held.LATER
         elif again or self._in_vain(o):
             o.refused = Held.NEVER
+            o.unapproved = reason is not None and reason.code is ReasonCode.NOT_APPROVED
             needed = reason is not None and reason.code is ReasonCode.WOULD_WORSEN
             o.rather = o.look.rather(o.move) if needed else ""
         o.refusal = eviction.message
@@ -700,18 +707,20 @@ class Releases:
         set_ = self._parts.watched.workload(_MINE, pod.namespace, pod.owner.name)
         return set_ is not None and set_.owner is not None and set_.owner.uid == top.metadata.uid
 
-    def _as_own(self, o: _Open, pod: Pod, available: bool, mark: Mark | None) -> Own:
+    def _made(self, o: _Open, pod: Pod) -> bool:
+        """Whether it has come for the released pod, as far as can be told."""
         if o.landed is not None and o.landed.replacement:
-            made = pod.key == o.landed.replacement
-        else:
-            entry = self._memory.released(o.move.pod.uid)
-            made = entry is not None and (pod.created or 0.0) >= int(entry.at)
+            return pod.key == o.landed.replacement
+        entry = self._memory.released(o.move.pod.uid)
+        return entry is not None and (pod.created or 0.0) >= int(entry.at)
+
+    def _as_own(self, o: _Open, pod: Pod, available: bool, mark: Mark | None) -> Own:
         return Own(
             uid=pod.uid,
             mine=pod.owner is None or (mark is not None and pod.owner.uid == mark.replica_set),
             ready=pod.ready,
             available=available,
-            made=made,
+            made=self._made(o, pod),
             cost=_cost(pod),
             before=pod.annotations.get(COST_BEFORE),
         )

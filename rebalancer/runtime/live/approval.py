@@ -35,6 +35,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
 from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan, domains_reached
+from rebalancer.policy.annotations import by_hand
 from rebalancer.policy.options import ApprovalRules, Approved, Method
 from rebalancer.report.text import said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock
@@ -46,7 +47,6 @@ APPROVE = "rebalancer.io/approve"
 REFUSE = "rebalancer.io/refuse"
 APPROVED_BY = "rebalancer.io/approved-by"
 """Who approved, as `rebalancer approve` says of itself."""
-_PREFIX = "rebalancer.io/"
 _REVISION = re.compile("[0-9a-f]{12}")
 _MOST_HELD, _MOST_SHOWN, _MOST_NAMED, _LONGEST = 40, 200, 2000, 99
 """Plans of a place that an approval may still name; moves that are shown one by one; names for --only;
@@ -234,8 +234,9 @@ class Approvals:
         return False
 
     def why_not(self, move: Move, to: frozenset[str], rules: Sequence[ApprovalRules]) -> Reason | None:
-        """Why the move must not be made now, into these domains; reads what people say. `rules`: those that
-        are in force. Raises KubeError."""
+        """Why the move must not be made now, into these domains; reads what people say. Of a move that mends
+        nothing that is known those count that were approved of. `rules`: those that are in force. Raises
+        KubeError."""
         self._read(self._home)
         own = Place(move.pod.namespace, PLAN)
         if own != self._home and any(own.namespace in r.namespaces for r in rules):
@@ -250,7 +251,7 @@ class Approvals:
                 say = f"{own} refuses, and shows nothing yet: the namespace has just come to be asked"
                 return Reason(ReasonCode.NOT_APPROVED, say)
         given = self._given(rules)
-        if _by(given, _step(move, to)) is not None:
+        if _by(given, _step(move, to), all_keys=bool(move.fixes)) is not None:
             return None
         say = f"the eviction of {move.pod.key} is not approved, or not any more"
         if move.pod.uid in given:
@@ -369,11 +370,14 @@ def _step(move: Move, to: frozenset[str]) -> Step:
     return Step(move.pod.uid, move.pod.key, move.owner.key, move.pod.node_name, to, move.method)
 
 
-def _by(given: Mapping[str, Iterable[tuple[Step, str]]], step: Step) -> str | None:
-    """Who approved the move as it is; None: nobody. What names no domain is within nothing but the same."""
+def _by(given: Mapping[str, Iterable[tuple[Step, str]]], step: Step, *, all_keys: bool = True) -> str | None:
+    """Who approved the move as it is; None: nobody. What names no domain is within nothing but the same.
+    Without `all_keys` domains of other keys than those that were approved do not count."""
     for c, by in given.get(step.uid, ()):
         same = (step.pod, step.node, step.method) == (c.pod, c.node, c.method)
-        if same and step.to <= c.to and bool(step.to) == bool(c.to):
+        keys = {d.partition("=")[0] for d in c.to}
+        to = {d for d in step.to if all_keys or d.partition("=")[0] in keys}
+        if same and to <= c.to and bool(to) == bool(c.to):
             return by
     return None
 
@@ -425,8 +429,9 @@ def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     data = {**(whole.get("data") or {}), **(whole.get("binaryData") or {})}
     said = {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
-    written = (*labels, *(annotations.keys() - {APPROVE, REFUSE, APPROVED_BY}))
-    slips = [k for k in written if _PREFIX in k or "refuse" in k.lower() or "pause" in k.lower()]
+    slips = [k for k in labels if "refuse" in k.lower() or by_hand(k, label=True)]
+    written = annotations.keys() - {APPROVE, REFUSE, APPROVED_BY}
+    slips += [k for k in written if "refuse" in k.lower() or by_hand(k)]
     slips += [k for k in data if k not in _DATA or (k == "refused" and not epoch(data[k]))]
     return said | ({REFUSE: f"{' '.join(sorted(slips))} {said.get(REFUSE, '')}"} if slips else {})
 

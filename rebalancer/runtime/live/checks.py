@@ -315,6 +315,10 @@ def _approved(a: AskedOfMove) -> Reason | None:
         return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
     labels = {n.name: n.labels for n in a.nodes}
     to = domains_reached(a.plan.plan, labels, a.move, a.plan.destinations(a.move))
+    if a.move.pod.owner is None and not a.move.fixes:
+        # Left by an earlier cycle: what it was to mend is known no more, but where its replacement is.
+        there = (labels.get(node, {}).items() for node in a.move.destinations)
+        to = frozenset(f"{key}={value}" for found in there for key, value in found)
     return a.cycle.approvals.why_not(a.move, to, rules)
 
 

@@ -136,6 +136,8 @@ def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_p
         ("annotations", "rebalancer.io/Pause", "annotate"),
         ("annotations", "rebalancer.io/pause-zone-b", "annotate"),
         ("annotations", "rebalancer.io/evict", "annotate"),
+        ("annotations", "rebalancer/evict", "annotate"),
+        ("annotations", "stop", "annotate"),
         ("labels", "rebalancer.io/enabled", "label"),
         ("data", "pause", "patch"),
         ("binaryData", "note", "patch"),

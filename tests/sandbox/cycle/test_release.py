@@ -529,6 +529,44 @@ def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, t
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
 
 
+@pytest.mark.parametrize("how", ["as approved", "elsewhere", "restarted"])
+def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str, tmp_path: Path) -> None:
+    """The next cycle does not know what it was to mend. Nor is the method to blame for an approval."""
+    rules, memory = ApprovalRules(required=True), Memory(SystemClock(), HistoryRules())
+    policy = replace(FIRST.policy, approval=rules, max_total=Limit(1))
+    options = replace(
+        SLOW, brake=Place("default", "rebalancer-brake"), planning=replace(FIRST, policy=policy)
+    )
+
+    def annotate(name: str, **said: str) -> None:
+        keys = {f"rebalancer.io/{k}": v for k, v in said.items()}
+        cluster.store.modify("ConfigMap", name, "default", lambda o: o["metadata"].update(annotations=keys))
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
+        cluster.settle()
+        before = names(cluster)
+        approvals = Approvals(connection, "default", lambda: rules, SystemClock())
+        cycle(cluster, tmp_path, options, memory=memory, approvals=approvals)
+        annotate(PLAN, approve=cluster.store.get("ConfigMap", PLAN, "default")["data"]["revision"])
+        with once_when(lambda: both(cluster), lambda: annotate("rebalancer-brake", pause="x")):
+            cycle(cluster, tmp_path, options, memory=memory, approvals=approvals)
+        (old,) = {p["metadata"]["name"] for p in released(cluster)}
+        annotate("rebalancer-brake")
+        if how == "restarted":
+            approvals = Approvals(connection, "default", lambda: rules, SystemClock())
+        elif how == "elsewhere":
+            (new,) = (p for p in pods(cluster) if p["metadata"]["name"] not in before)
+            moved = {ZONE: "d"}
+            node = new["spec"]["nodeName"]
+            cluster.store.modify("Node", node, None, lambda o: o["metadata"]["labels"].update(moved))
+        later = replace(options, settle=LIMITS)
+        report, _ = cycle(cluster, tmp_path, later, memory=memory, approvals=approvals)
+        cluster.settle()
+        goes = how == "as approved"
+        assert report.outcomes[0].status is (Fate.DONE if goes else Fate.UNDONE), report.outcomes[0].message
+        assert (old in names(cluster), memory.no_release()) == (not goes, None)
+
+
 def test_evictions_that_end_releases_keep_the_pace_too(tmp_path: Path) -> None:
     """Both replacements become Ready at the same moment."""
     made = [deployment(n).spread("zone", 1).placed({"a-0": 2, "b-0": 1}) for n in ("web", "api")]

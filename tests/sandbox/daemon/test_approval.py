@@ -458,6 +458,8 @@ def test_a_refusal_outlasts_the_process_that_was_told(yes: str, no: str, later: 
         ("annotations", "rebalancer.io/pause"),
         ("annotations", "refuse"),
         ("labels", "refuse"),
+        ("annotations", "stop"),
+        ("annotations", "rebalancer/approve-not"),
         ("data", "refuse"),
         ("data", "refused"),
     ],
