@@ -355,14 +355,14 @@ def claim_brake(connection: Connection, place: Place, by: str, *, leads: bool = 
 
 
 def drop_brake(connection: Connection, place: Place, by: str) -> None:
-    """Removes the brake that `claim_brake` made for this run, unless somebody has paused with it. Raises
-    KubeError."""
+    """Removes the brake that `claim_brake` made for this run, or for who wanted to stay, unless somebody has
+    paused with it. Raises KubeError."""
     try:
         there = ask_config_map(connection, "get", place)
     except NotFoundError:
         return
     brake = msgspec.convert(there, Brake)
-    if by_run(brake.metadata.annotations) != by or brake.slips:
+    if brake.metadata.annotations != ({FOR_RUN: by} if by else {}) or brake.slips:
         return
     conditions = {"resourceVersion": brake.metadata.resource_version}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}

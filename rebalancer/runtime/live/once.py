@@ -16,9 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.kube.config_maps import Brakes, drop_brake
+from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.errors import KubeError
 from rebalancer.kube.patches import CostWriter, EventRecorder
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
@@ -37,7 +36,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
 from rebalancer.runtime.live.assembly import ALONE, Surroundings, knowing_label_users, live_parts, remembering
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_now
-from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
+from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_brake_away, take_lease
 from rebalancer.runtime.observers.log import EventObserver
 from rebalancer.runtime.prevention import ScaleInSteering, SteeringOptions, Unpaused
 from rebalancer.settings import Settings
@@ -334,10 +333,7 @@ def session(
         if elector is not None:
             elector.stop(remove=alone)
         if alone:
-            try:
-                drop_brake(connection, places.brake, name)
-            except KubeError as e:
-                log.warning("%s stays, and pauses nothing: %s", places.brake, e.message)
+            take_brake_away(connection, places.brake, name)
 
 
 # Scale-ins steered by a single cycle, after it.

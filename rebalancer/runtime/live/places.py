@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.config import IN_CLUSTER
-from rebalancer.kube.config_maps import Component, Ledgers, Place, by_run, claim_brake, slips
+from rebalancer.kube.config_maps import Component, Ledgers, Place, by_run, claim_brake, drop_brake, slips
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -283,7 +283,12 @@ def places_to_act(
     """
     places = places_of(settings, connection, wait=wait, backoff=backoff)
     if settings.evictions.enabled and places.none_yet:
-        make_brake(settings, connection, places, "", wait=wait)
+        try:
+            make_brake(settings, connection, places, "", wait=wait)
+        except UserError:
+            # Who sees this one waits for its end, and what is left over looks like an installation.
+            take_brake_away(connection, places.brake, "")
+            raise
     return places
 
 
@@ -320,6 +325,14 @@ def make_brake(
         late = time.monotonic() - began > settings.leader_election.lease_duration
         if not _others_act(found, settings, places, late=late) or wait(_AGAIN):
             return
+
+
+def take_brake_away(connection: Connection, brake: Place, by: str) -> None:
+    """What `make_brake` made for a process that ends. Raises nothing."""
+    try:
+        drop_brake(connection, brake, by)
+    except KubeError as e:
+        log.warning("%s stays, and pauses nothing: %s", brake, e.message)
 
 
 def _others_act(found: Survey, settings: Settings, places: Places, *, late: bool) -> bool:

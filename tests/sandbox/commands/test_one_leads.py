@@ -277,6 +277,35 @@ def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path
         assert not server.store.list("Lease")
 
 
+def test_of_two_first_daemons_of_two_namespaces_one_stays(tmp_path: Path) -> None:
+    """Each has looked around before the other's brake is there."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        made(server, "other", "ops", "unrelated")
+        (tmp_path / "c.yaml").write_text(BRISK)
+        both = []
+        for namespace in ("default", "ops"):
+            server.faults.add(Delay(4.0), verb="create", resource="configmaps", namespace=namespace, times=1)
+            kubeconfig = server.kubeconfig(tmp_path / namespace)
+            kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
+            command = [str(BIN), "run", "--execute", "--config", str(tmp_path / "c.yaml")]
+            command += ["--kubeconfig", str(kubeconfig)]
+            both.append(Program(command, stderr=subprocess.PIPE, env=environment()))
+        stays, ends = both
+        try:
+            said = ends.communicate(timeout=60)[1]
+            assert ends.returncode == 1, said
+            assert "ConfigMap default/rebalancer-brake; nothing is done" in said
+            until(lambda: evictions(server) == 4)
+            assert stays.poll() is None
+        finally:
+            for process in both:
+                process.kill()
+            stays.communicate()
+            ends.wait()
+        ours = [m["metadata"] for m in server.store.list("ConfigMap") if m["metadata"]["name"] != "unrelated"]
+        assert {m["namespace"] for m in ours} == {"default"}
+
+
 def test_a_run_where_nothing_is_installed_makes_its_brake_before_its_lease(tmp_path: Path) -> None:
     """In between, another run would take the lease for one of an installation that has lost its brake."""
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
