@@ -316,7 +316,7 @@ def test_each_rule_that_is_switched_off_breaks_an_interleaving(
     """So what others take is no excuse where our request could have known it."""
     monkeypatch.setattr(where, rule, off)
     monkeypatch.setattr(releases, "FRESH", inf)
-    assert any(says in wrong for seed in range(120) for wrong in Interleaving(seed).play())
+    assert any(says in wrong for seed in range(400) for wrong in Interleaving(seed).play())
 
 
 def test_a_release_that_no_later_process_takes_up_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
