@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from itertools import islice
 from typing import Any
@@ -227,14 +228,20 @@ def on_racks(*racks: str) -> list[Any]:
     return made
 
 
-def test_a_node_label_that_only_a_volume_names_is_looked_at() -> None:
+@contextmanager
+def with_add_ons(things: list[Any]) -> Iterator[World]:
+    """A cluster in which all kinds are watched, those of add-ons, too."""
     with (
         served(*ADD_ONS),
-        ApiServer(on_racks("1", "2"), bookmark_every=0.1) as server,
+        ApiServer(things, bookmark_every=0.1) as server,
         connected(server) as c,
         watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
     ):
-        w = World(server, c, cache)
+        yield World(server, c, cache)
+
+
+def test_a_node_label_that_only_a_volume_names_is_looked_at() -> None:
+    with with_add_ons(on_racks("1", "2")) as w:
         assert w.why_not() is None
         w.patch("Node", "b-0", {"metadata": {"labels": {"example.com/unrelated": "9"}}})
         assert w.why_not() is None
@@ -263,29 +270,17 @@ def beside() -> list[Any]:
 def test_while_another_owner_that_the_constraint_counts(
     change: Any, code: ReasonCode | None, hung: bool
 ) -> None:
-    with (
-        served(*ADD_ONS),
-        ApiServer(beside(), bookmark_every=0.1) as server,
-        connected(server) as c,
-        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
-    ):
-        w = World(server, c, cache)
+    with with_add_ons(beside()) as w:
         assert w.move.owner.name == "web"
         assert w.why_not() is None
         if hung:
-            hang(server, "Deployment")
-        server.store.modify("Deployment", "api", "default", lambda o: o.update(merged(o, change)))
+            hang(w.server, "Deployment")
+        w.server.store.modify("Deployment", "api", "default", lambda o: o.update(merged(o, change)))
         assert w.code() is code
 
 
 def test_who_is_beside_and_lacks_a_pod_that_this_plan_took_does_not_count_as_scaling() -> None:
-    with (
-        served(*ADD_ONS),
-        ApiServer(beside(), bookmark_every=0.1) as server,
-        connected(server) as c,
-        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
-    ):
-        w = World(server, c, cache)
+    with with_add_ons(beside()) as w:
         taken = next(p for p in w.snapshot.pods if p.name.startswith("api"))
         top = next(o for o in w.snapshot.workloads if (o.kind, o.name) == ("Deployment", "api"))
         w.send("DELETE", "Pod", taken.name, {"gracePeriodSeconds": 60})
