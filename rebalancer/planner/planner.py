@@ -106,9 +106,9 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     hard = HardConstraints(view, options, order)
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
-    unsettled += view.evictable.owners.made_again()
+    unsettled += view.evictable.owners.made_again
     leaving = [*growing(view.evictable.owners, view.evictable.replacements), *expelled(view.simulation)]
-    to_come = view.evictable.owners.to_come()
+    to_come = view.evictable.owners.to_come
     waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, to_come)
 
     with ExitStack() as made:

@@ -178,6 +178,7 @@ class Owners:
         """The owner's pods that are neither finished nor terminating, nor on a node that is gone."""
         return self._pods.get(owner.key, [])
 
+    @cached_property
     def made_again(self) -> list[Pod]:
         """Pods that end, or are on a node that is gone, and whose owners make them again once they are gone,
         as a StatefulSet does: no pod waits in their place yet, but it will take room. As many as an owner is
@@ -193,11 +194,12 @@ class Owners:
                 found.append(pod)
         return found
 
+    @cached_property
     def to_come(self) -> list[Pod]:
         """Pods that are to be made before long, and that nothing waits for yet: those that an owner lacks
         beside `made_again`, as a StatefulSet makes one after the other, and those that a rollout makes before
         it takes old ones away."""
-        again = Counter(owner.key for p in self.made_again() if (owner := self.of(p)) is not None)
+        again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
         found: list[Pod] = []
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
@@ -216,7 +218,7 @@ class Owners:
     def replaced_in_place(self) -> Iterator[tuple[Workload, list[Pod], int]]:
         """Owners in a rollout, their pods, those that go first first, and how many of these at most go before
         others are made for them: all but what `to_come` has."""
-        coming = Counter((p.namespace, p.name) for p in self.to_come())
+        coming = Counter((p.namespace, p.name) for p in self.to_come)
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
