@@ -277,6 +277,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
 
 REJECTED_FOR = 24 * 3600.0
 """Seconds for which the no of a kubelet to a pod holds for others of its owner."""
+EVICTED_FOR = 3600.0
+"""Seconds for which several evictions by a kubelet speak against its node."""
 
 
 class Pod(Struct, frozen=True, eq=False, gc=False):
@@ -286,6 +288,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
     `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
+    `evicted`: when its kubelet evicted it because the node ran short of something; None if it has not.
     `unbegun`: since when its kubelet is to make its sandbox; None where it has.
     `starting`: whether a container of it runs whose startup probe has not passed yet.
     `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
@@ -311,6 +314,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     unschedulable: str = ""
     stuck: str = ""
     rejected: str = ""
+    evicted: float | None = None
     crashed: float | None = None
     unbegun: float | None = None
     starting: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import set_up_by
-from rebalancer.model.pod import DELETION_COST, DISKS_IN_PODS, REJECTED_FOR, Pod
+from rebalancer.model.pod import DELETION_COST, DISKS_IN_PODS, EVICTED_FOR, REJECTED_FOR, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import BUILT_IN, WORKLOADS, Snapshot
 from rebalancer.model.storage import PersistentVolume
@@ -556,13 +556,15 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     may say something else; infinity if there is none.
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
-    that Karpenter is about to replace, that are new, have refused pods, or do not start or end one.
+    that Karpenter is about to replace, that are new, have refused or evicted pods, or do not
+    start or end one.
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
     heard = (p.created + REJECTED_FOR for p in snapshot.over if p.rejected and p.created is not None)
+    evicted = (p.evicted + EVICTED_FOR for p in snapshot.over if p.evicted is not None)
     hanging = (t + ARRIVAL for p in snapshot.pods for t in (p.unbegun, p.deleted) if t is not None)
-    first = min((t for t in (*nodes, *heard, *hanging) if t > now), default=math.inf)
+    first = min((t for t in (*nodes, *heard, *evicted, *hanging) if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -269,6 +269,7 @@ and kuberuntime/kuberuntime_container.go)."""
 
 _PASSED = frozenset({"Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeLost", "DeadlineExceeded"})
 """Why pods Failed, which says nothing of later ones (pkg/kubelet: eviction, nodeshutdown, preemption)."""
+_BY_KUBELET = "TerminationByKubelet"
 
 
 class PodDecoder:
@@ -365,6 +366,7 @@ class PodDecoder:
             ),
             stuck=_stuck(statuses),
             rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
+            evicted=_evicted(status) if status.phase == "Failed" else None,
             crashed=_crashed(status.container_statuses or ()),
             unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
             starting=not (ready is not None and ready.status == "True") and _starting(statuses),
@@ -410,6 +412,14 @@ def _rejected(reason: str, statuses: Iterable[ContainerStatusJson]) -> str:
     or the reason was the node's state at that time."""
     ran = any(s.state is not None and not absent(s.state.terminated) for s in statuses)
     return "" if ran or reason in _PASSED else intern(reason)
+
+
+def _evicted(status: PodStatusJson) -> float | None:
+    """When a kubelet evicted the pod for its node's sake. One that used more than a limit of its own gets no
+    such condition (pkg/kubelet/eviction, ``localStorageEviction``)."""
+    by_kubelet = (c for c in status.conditions if c.type == "DisruptionTarget" and c.reason == _BY_KUBELET)
+    said = next(by_kubelet, None) if status.reason == "Evicted" else None
+    return None if said is None else _seconds(said.last_transition_time)
 
 
 def _unbegun(created: datetime | None, status: PodStatusJson) -> float | None:

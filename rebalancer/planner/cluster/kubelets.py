@@ -13,7 +13,7 @@ from msgspec import Struct
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
-from rebalancer.model.pod import REJECTED_FOR, Pod, PodTemplate
+from rebalancer.model.pod import EVICTED_FOR, REJECTED_FOR, Pod, PodTemplate
 from rebalancer.policy.owners import ARRIVAL, REVISION
 from rebalancer.spread.arrays import Bools, Ints, Rows, among
 
@@ -102,6 +102,8 @@ _SELECT = (
 
 
 _IDLE = f"which has not done for {ARRIVAL / 60:g} min what it was last asked to: to start or end pods"
+_PRESSED = "whose kubelet has evicted several pods lately, as it ran short of something"
+_RELIEVE = "the messages of the pods that Failed there say what is short; the no holds for an hour"
 _LOOK = "see kubectl describe of the pods on that node; the no holds until a later pod starts there"
 _AGENT = "where a node-critical DaemonSet's pod is not Ready, and elsewhere it is"
 _CRASHES = "where pods of its owner crash, and elsewhere they are Ready"
@@ -149,6 +151,7 @@ class Kubelets:
             )
         taken = np.array(self._table.answers(_of_one_pod), np.bool_)
         yield Unfit("which Fargate has made for one pod alone", taken, "drop the toleration that admits it")
+        yield Unfit(_PRESSED, self._pressed, _RELIEVE)
         yield Unfit(_IDLE, self._idle, _LOOK)
         yield Unfit(_AGENT, among(self._table.size, self._broken[None]), _READY)
         crashes = self._broken.get((template.namespace, template.controller))
@@ -225,6 +228,15 @@ class Kubelets:
                 if no is not None and p.ready and (p.created or 0.0) > (no.created or 0.0):
                     del of_owner[index[p.node_name]]
         return {owner: {row: p.rejected for row, p in nodes.items()} for owner, nodes in last.items()}
+
+    @cached_property
+    def _pressed(self) -> Bools:
+        """bool[N]: nodes whose kubelets have evicted several pods lately. The node's condition is gone some
+        minutes after each, and then pods come again."""
+        index, since = self._table.index, self._snapshot.now - EVICTED_FOR
+        lately = Counter(p.node_name for p in self._snapshot.over if (p.evicted or 0.0) > since)
+        rows = [index[name] for name, number in lately.items() if number > 1 and name in index]
+        return among(self._table.size, np.array(rows, np.int64))
 
     @cached_property
     def _idle(self) -> Bools:

@@ -90,6 +90,19 @@ def agent(critical: str = "system-node-critical") -> list[Json]:
     return made
 
 
+def evicted(*ages: int, by: str = "TerminationByKubelet", node: str = "b-0") -> list[Json]:
+    """Pods of web that a kubelet ended so long ago, and made conditions of `by`; "" = none."""
+    found = []
+    for i, age in enumerate(ages):
+        o = next(o for o in objects(deployment("web").placed({"a-0": 1})) if o["kind"] == "Pod")
+        o["metadata"] |= {"name": f"gone-{i}", "uid": f"gone-{i}", "creationTimestamp": ago(age + 9 * HOUR)}
+        o["spec"]["nodeName"] = node
+        why = {"type": "DisruptionTarget", "status": "True", "reason": by, "lastTransitionTime": ago(age)}
+        o["status"] = {"phase": "Failed", "reason": "Evicted", "conditions": [why] if by else []}
+        found.append(o)
+    return found
+
+
 BARRED: dict[str, Callable[[], list[Json]]] = {
     "three pods have no sandbox": lambda: creating(other(b_0=3), HOUR),
     "one has none, and another of its owner's is Ready elsewhere": lambda: creating(
@@ -101,6 +114,7 @@ BARRED: dict[str, Callable[[], list[Json]]] = {
     ],
     "pods do not end": lambda: ending(other(b_0=5)),
     "the node-critical agent is not Ready": agent,
+    "its kubelet has evicted several, as it ran short of something": lambda: evicted(100, 1500),
 }
 FREE: dict[str, Callable[[], list[Json]]] = {
     "not for long": lambda: creating(other(b_0=3), 300),
@@ -114,6 +128,10 @@ FREE: dict[str, Callable[[], list[Json]]] = {
     "a finalizer holds them": lambda: ending(other(b_0=5), finalizers=["x/y"]),
     "another has started since they should have ended": lambda: [*ending(other(b_0=5)), *started(HOUR)],
     "it is not Ready, and not node-critical": lambda: agent("system-cluster-critical"),
+    "its kubelet has evicted one": lambda: evicted(100),
+    "that was long ago": lambda: evicted(HOUR, 2 * HOUR),
+    "that was on two nodes": lambda: [*evicted(100), *evicted(100, 2 * HOUR, node="b-1")],
+    "they went beyond limits of their own": lambda: evicted(100, 1500, by=""),
 }
 
 
@@ -153,6 +171,7 @@ def test_a_node_that_was_made_for_one_pod_takes_no_other(kind: str, moves: int) 
     assert len(plan(made).moves) == moves
 
 
-def test_it_is_known_when_a_pod_hangs_for_long() -> None:
-    found = decoded([*web(), *creating(other(b_0=3), 300)])
+@pytest.mark.parametrize("made", [creating(other(b_0=3), 300), evicted(100, HOUR - 300)])
+def test_it_is_known_when_what_pods_show_of_nodes_changes_with_time(made: list[Json]) -> None:
+    found = decoded([*web(), *made])
     assert next_change(found, PolicyOptions()) <= found.now + 300
