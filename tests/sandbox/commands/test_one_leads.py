@@ -18,7 +18,7 @@ from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.processes.forked import Program
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Delay, Reply
+from tests.support.sandbox import ApiServer, Delay, Fault, Reply, Until
 from tests.support.waiting import until
 
 
@@ -251,15 +251,35 @@ def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) 
         assert not server.store.list("Lease")
 
 
+def both_look_at_once(server: ApiServer, resource: str) -> None:
+    """Each has looked around before the other's brake is there, and looks again when both have created theirs
+    of `resource`."""
+    rules: list[Fault] = []
+    for namespace in ("default", "ops"):
+        met = Until(lambda: all(rule.hits for rule in rules))
+        about = {"verb": "create", "resource": "configmaps", "namespace": namespace, "times": 1}
+        rules.append(server.faults.add(met, **about))
+
+    def both() -> bool:
+        made = {a.namespace for a in server.accesses if (a.verb, a.resource) == ("create", resource)}
+        return len(made) != 1
+
+    server.faults.add(Until(both), verb="list", resource=resource)
+
+
 @pytest.mark.parametrize("one_sees", [False, True], ids=["each sees the other", "one sees the other"])
 def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path: Path) -> None:
-    """Each has looked around before the other's lease is there."""
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         made(server, "other", "ops", "unrelated")
-        for namespace in ("default",) if one_sees else ("default", "ops"):
-            server.faults.add(Delay(4.0), verb="create", resource="configmaps", namespace=namespace, times=1)
-        both = []
-        (tmp_path / "c.yaml").write_text(f"evictions: {{perSecond: {0.2 if one_sees else 0}}}\n{SOON}")
+        if one_sees:
+            acts = Until(lambda: evictions(server) > 0)
+            server.faults.add(acts, verb="create", resource="configmaps", namespace="default", times=1)
+            ended = Until(lambda: both[0].poll() is not None)
+            server.faults.add(ended, subresource="eviction", skip=1)
+        else:
+            both_look_at_once(server, "leases")
+        both: list[Program] = []
+        (tmp_path / "c.yaml").write_text("evictions: {perSecond: 0}\n" + (SOON if one_sees else ""))
         for namespace in ("default", "ops"):
             kubeconfig = server.kubeconfig(tmp_path / namespace)
             kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
@@ -278,13 +298,12 @@ def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path
 
 
 def test_of_two_first_daemons_of_two_namespaces_one_stays(tmp_path: Path) -> None:
-    """Each has looked around before the other's brake is there."""
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         made(server, "other", "ops", "unrelated")
         (tmp_path / "c.yaml").write_text(BRISK)
+        both_look_at_once(server, "configmaps")
         both = []
         for namespace in ("default", "ops"):
-            server.faults.add(Delay(4.0), verb="create", resource="configmaps", namespace=namespace, times=1)
             kubeconfig = server.kubeconfig(tmp_path / namespace)
             kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
             command = [str(BIN), "run", "--execute", "--config", str(tmp_path / "c.yaml")]

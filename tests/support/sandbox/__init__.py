@@ -3,7 +3,7 @@
 from rebalancer.sandbox import ApiError, Event, Store, bind, copied, evict, is_ready, set_condition
 from tests.support.sandbox.api_server import ApiServer
 from tests.support.sandbox.cluster import Cluster
-from tests.support.sandbox.faults import Cut, Delay, Fault, Garbage, Gone, Reply
+from tests.support.sandbox.faults import Cut, Delay, Fault, Garbage, Gone, Reply, Until
 
 __all__ = [
     "ApiError",
@@ -17,6 +17,7 @@ __all__ = [
     "Gone",
     "Reply",
     "Store",
+    "Until",
     "bind",
     "copied",
     "evict",

@@ -17,7 +17,7 @@ from rebalancer.sandbox.resources import ApiError, expired
 from rebalancer.sandbox.server import CACHE, Api, failure, target_of
 from tests.support.sandbox import openapi, strict
 from tests.support.sandbox.authority import Access, Authority, User
-from tests.support.sandbox.faults import Action, Cut, Delay, Faults, Gone, Reply
+from tests.support.sandbox.faults import Action, Cut, Delay, Faults, Gone, Reply, Until
 from tests.support.sandbox.patch_verb import patch
 from tests.support.sandbox.sabotage import Broken, Hung, sabotaged
 
@@ -135,6 +135,9 @@ async def _before(action: Action | None, transport: Any, target: RequestPath) ->
             if math.isinf(seconds):
                 return Hung(transport)
             await asyncio.sleep(seconds)
+        case Until(met):
+            while not met():
+                await asyncio.sleep(0.02)
         case Cut("before", _, None):
             return Broken(transport)
         case Gone() if target.verb != "watch":

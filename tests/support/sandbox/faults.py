@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -50,6 +51,13 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """Wait until this holds, before the request is handled."""
+
+    met: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Close the connection: `before` the request is handled, `after` it was (what it did stays done,
     the answer is lost), or in the middle of the `body`, after `body_bytes`.
@@ -78,7 +86,7 @@ class Gone:
     message: str = "too old resource version: 1 (2)"
 
 
-Action = Reply | Delay | Cut | Garbage | Gone
+Action = Reply | Delay | Until | Cut | Garbage | Gone
 
 
 @dataclass(slots=True)
