@@ -272,8 +272,10 @@ def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         made(server, "other", "ops", "unrelated")
         if one_sees:
+            create = {"verb": "create", "resource": "configmaps", "times": 1}
             acts = Until(lambda: evictions(server) > 0)
-            server.faults.add(acts, verb="create", resource="configmaps", namespace="default", times=1)
+            looked = server.faults.add(acts, namespace="default", **create)
+            server.faults.add(Until(lambda: looked.hits > 0), namespace="ops", **create)
             ended = Until(lambda: both[0].poll() is not None)
             server.faults.add(ended, subresource="eviction", skip=1)
         else:
