@@ -257,7 +257,7 @@ class HardJudge(Judge):
             yield left_alone(pod)
             return
         stays = release is not None
-        if (harm := self.waiting.left_out(pod, replacement, nodes, stays=stays)) is not None:
+        if (harm := self.waiting.spoken_for.left_out(pod, replacement, nodes, stays=stays)) is not None:
             yield harm
             return
         if not (doubt := self.doubt(replacement)):

@@ -318,17 +318,23 @@ def comes_first(pod: Pod, other: Pod) -> Refusal:
     )
 
 
-def takes_room(pod: Pod, other: Pod) -> Refusal:
-    """A pod that stays as its replacement could leave another one without a node."""
-    who = f"{other.key}, which {'waits for a node' if other.waits else 'will be made anew'},"
+def _named(other: Pod) -> str:
+    """One that a move could harm, in words."""
     if not other.uid:
-        who = f"a pod to come of {other.key}"
-    return refused(pod, ReasonCode.PENDING_PODS, f"its replacement could take the room that {who} needs")
+        return f"a pod to come of {other.key}"
+    return f"{other.key}, which {'waits for a node' if other.waits else 'will be made anew'},"
+
+
+def leaves_out(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays as its replacement could leave another one without a node: by its room, or as the two
+    keep apart."""
+    message = f"its replacement could take the place that {_named(other)} needs"
+    return refused(pod, ReasonCode.PENDING_PODS, message)
 
 
 def lets_preempt(pod: Pod, other: Pod) -> Refusal:
     """A pod that stays as another could then preempt its way in."""
-    message = f"{other.key} waits for a node, and could then preempt pods of lower priority"
+    message = f"{_named(other)} could then preempt pods of lower priority"
     return refused(pod, ReasonCode.PENDING_PODS, message)
 
 

@@ -226,7 +226,7 @@ class SoftJudge(Judge):
         nodes = np.flatnonzero(landing.anywhere)
         if self.simulation.leaves_alone(pod, replacement, nodes):
             return left_alone(pod)
-        if (harm := self.waiting.left_out(pod, replacement, nodes, stays=False)) is not None:
+        if (harm := self.waiting.spoken_for.left_out(pod, replacement, nodes, stays=False)) is not None:
             return harm
         if not (useful.serves & landing.anywhere).any():
             return refused(pod, ReasonCode.NO_FEASIBLE_NODE)

@@ -7,7 +7,7 @@ and by opening a preemption.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -22,6 +22,7 @@ from rebalancer.model.snapshot import Alike, among
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
@@ -134,13 +135,18 @@ class SpokenFor:
     more.
     """
 
-    def __init__(self, simulation: Simulation, leaving: Iterable[Pod], others: Iterable[Pod]) -> None:
-        """`leaving`: on nodes, until they are made anew, of the template that they have then."""
+    def __init__(
+        self, simulation: Simulation, waiting: Iterable[Pod], leaving: Iterable[Pod], others: Iterable[Pod]
+    ) -> None:
+        """`leaving`: on nodes, until they are made anew, of the template that they have then. `others`: to be
+        made, or of `waiting`."""
         self._simulation = simulation
+        self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
         pods += [(p, None) for p in others]
         self._comers: list[_Comer] = []
+        self._nowhere: list[Hashable] = []
         if not pods:
             return
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
@@ -161,8 +167,12 @@ class SpokenFor:
                 if (row := placing.placed.get(("to come", i))) is not None:
                     self._comers.append(_Comer(pods[i][0], row, pods[i][1]))
                     state.remove(("to come", i))
+        nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in placing.placed]
+        self._nowhere = [key for _, key in nowhere if key is not None]
+        stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
+        self._preempting.append(Preemptors(simulation, stuck, lambda: self._as_it_will_be()[1]))
         self._left: tuple[int, dict[str, Ints]] | None = None
-        self._later: tuple[int, Placing] | None = None
+        self._later: tuple[int, tuple[Placing, Simulation]] | None = None
         self._tries = _TRIES
 
     def _scarce(self, pods: Sequence[PodTemplate], given: Mapping[str, Ints]) -> set[int]:
@@ -240,7 +250,17 @@ class SpokenFor:
                 held[resource][row] += sign * amount
         return held
 
-    def in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
+    def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
+        """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
+        victim is replaced first, and holds its room for a while."""
+        if (other := self._in_the_way(victim, replacement, nodes, stays=stays)) is not None:
+            return leaves_out(victim, other)
+        for some in () if stays else self._preempting:
+            if (other := some.let_in(victim, replacement, nodes)) is not None:
+                return lets_preempt(victim, other)
+        return None
+
+    def _in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
         """One that may find no node any more with the replacement on one of the nodes. `stays`: the victim is
         replaced first, and holds its room for a while."""
         if not self._comers or not (comers := self._now([victim])):
@@ -289,7 +309,7 @@ class SpokenFor:
     ) -> Pod | None:
         """One that finds no node with the replacement on one of the rows, where the displaced, and those on
         that row, look for another."""
-        placing, chosen = self._placing(), set(map(id, comers))
+        (placing, _), chosen = self._as_it_will_be(), set(map(id, comers))
         state, other = placing.state, set(map(id, displaced))
         gone: list[Hashable] = [("to come", id(c)) for c in self._now() if id(c) not in chosen]
         if not stays and key_of(victim) in state.pods:
@@ -308,18 +328,19 @@ class SpokenFor:
                 return away[next(iter(left[0].keys))].pod  # type: ignore[index]
         return None
 
-    def _placing(self) -> Placing:
-        """The scheduler over the cluster as it will be once all that ends is gone, and all are there that are
-        to come."""
+    def _as_it_will_be(self) -> tuple[Placing, Simulation]:
+        """The scheduler over the cluster, and this, once all that ends is gone, and all are there that are to
+        come."""
         now, state = self._now(), self._simulation.state
         key = hash((state.mark, *map(id, now)))
         if self._later is None or self._later[0] != key:
             later = state.copy()
-            for pod in dict.fromkeys((*self._unsure, *(c.key for c in now if c.key is not None))):
-                later.remove(pod)
+            ending = (*(c.key for c in now if c.key is not None), *self._nowhere)
+            for pod in dict.fromkeys((*self._unsure, *ending)):
+                later.drop(pod)
             for c in now:
                 later.add(("to come", id(c)), c.pod.template, c.row)
-            self._later = key, Placing(later, self._down)
+            self._later = key, (Placing(later, self._down), self._simulation.over(later))
         return self._later[1]
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
@@ -361,14 +382,21 @@ def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:
 
 
 class Preemptors:
-    """Waiting pods that could preempt others, and cannot as things stand."""
+    """Pods that could preempt others, and cannot as things stand."""
 
-    def __init__(self, simulation: Simulation, waiting: Iterable[Pod]) -> None:
-        self._simulation = simulation
+    def __init__(
+        self, simulation: Simulation, without: Iterable[Pod], over: Callable[[], Simulation]
+    ) -> None:
+        """`without`: a node. `over`: the cluster in which they are asked about, as it is by then."""
+        self._over = over
         lowest = simulation.state.lowest_priority
-        every = {id(p.template): p for p in waiting if p.template.preempts and lowest < p.template.priority}
+        every = {id(p.template): p for p in without if p.template.preempts and lowest < p.template.priority}
         self._pods = list(every.values())
         self._could: dict[tuple[int, int], bool] = {}
+
+    @property
+    def _simulation(self) -> Simulation:
+        return self._over()
 
     @remembered()
     def _rows(self, template: PodTemplate) -> Rows:
@@ -391,6 +419,8 @@ class Preemptors:
     def let_in(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
         """One that could preempt others while or after the pod is moved to one of the nodes, and not before:
         who is preempted has lost its node by the move."""
+        if not self._pods or key_of(victim) not in self._simulation.state.pods:
+            return None
         for pod in self._pods:
             rows = self._opened(pod.template, victim, replacement)
             if (

@@ -23,14 +23,13 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.bystanders import Preemptors, SpokenFor, never_filled
+from rebalancer.planner.cluster.bystanders import SpokenFor, never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
-from rebalancer.planner.plan import Refusal, lets_preempt, takes_room
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
+from rebalancer.spread.arrays import Bools, Ints, first_places
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -127,8 +126,7 @@ class Waiting:
             with simulation.without_unsure():
                 self._every = _World(simulation, groups, [*pods, *simulation.early])
         late = [p for p in pods if not p.waits or self._late(p, bool(simulation.unsure or leaving))]
-        self._spoken_for = SpokenFor(simulation, leaving, [*to_come, *simulation.early, *late])
-        self._preemptors = Preemptors(simulation, pods)
+        self.spoken_for = SpokenFor(simulation, pods, leaving, [*to_come, *simulation.early, *late])
         self._matters: dict[int, bool] = {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
@@ -194,20 +192,6 @@ class Waiting:
         if id(pod.template) not in self._now.placeable:
             return ending
         return bool(pod.unschedulable) and key_of(pod) not in self._simulation.state.nominated
-
-    def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
-        """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
-        victim is replaced first."""
-        if (other := self._spoken_for.in_the_way(victim, replacement, nodes, stays=stays)) is not None:
-            return takes_room(victim, other)
-        if not stays and (other := self._preemptors.let_in(victim, replacement, nodes)) is not None:
-            return lets_preempt(victim, other)
-        return None
-
-    def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
-        """Whether moves that each leave enough could together leave others without a node: replacements, and
-        where they may land."""
-        return self._spoken_for.crowded(moves)
 
     def _unsure_matter(self, victim: Pod) -> bool:
         """Whether the pods that wait may go elsewhere without those that are unsure."""

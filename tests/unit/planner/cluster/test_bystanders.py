@@ -41,7 +41,7 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
     made = plan(snapshot(A, going(), B, other(), web()))
     assert not made.moves
     said = {r.reason.message for r in made.blocked}
-    assert any("could take the room that default/other-" in m for m in said), said
+    assert any("could take the place that default/other-" in m for m in said), said
     assert plan(snapshot(A, going(), B, web())).moves
 
 
@@ -131,7 +131,10 @@ def test_nor_are_two_that_each_close_another_node_to_it(whose: str) -> None:
         stays = stays.away_from("hostname", tier="w")
     else:
         apps = [a.away_from("hostname", tier="o") for a in apps]
-    made = plan(snapshot(*machines, stays.placed({"b-0": 1}), *(a.placed({"a-0": 2}) for a in apps)))
+    pods = [stays.placed({"b-0": 1}), *(a.placed({"a-0": 2}) for a in apps)]
+    made = plan(snapshot(*machines[:3], *pods))
+    assert "could take the place that default/other-" in made.blocked[0].reason.message
+    made = plan(snapshot(*machines, *pods))
     assert [m.certain for m in made.moves if m.wave == 1] == [True]
     assert not any(m.certain for m in made.moves if m.wave > 1)
 
@@ -284,3 +287,45 @@ def test_no_move_lets_a_pod_preempt_others(cluster: list[Any], waits: Any, polic
     assert bool(made.moves) is (policy == "Never")
     said = {r.reason.message for r in made.blocked}
     assert made.moves or any("could then preempt pods of lower priority" in m for m in said), said
+
+
+ZONE_A = {"topology.kubernetes.io/zone": "a"}
+
+
+def high(name: str = "high") -> Any:
+    return deployment(name).labels(high="").requests(cpu=3).priority(1000).selects(**ZONE_A)
+
+
+EXPELLED: dict[str, list[Any]] = {
+    "by the room that the victim frees": [high()],
+    "though there is room yet that another will take": [
+        node("a-2").zone("a").cpu(3),
+        high("first").priority(2000).placed({"a-1": 1}),
+        high(),
+    ],
+    "once its own pod is gone, which it keeps away from": [high().away_from("zone", high="")],
+}
+
+
+@pytest.mark.parametrize("policy", ["PreemptLowerPriority", "Never"])
+@pytest.mark.parametrize("more", EXPELLED.values(), ids=EXPELLED)
+def test_no_move_lets_a_pod_that_will_be_expelled_preempt_others(more: list[Any], policy: str) -> None:
+    *others, expelled = more
+    found = objects(
+        node("a-0").zone("a").cpu(5),
+        node("a-1").zone("a").cpu(6).taint(LEAVES),
+        node("b-0").zone("b").cpu(2),
+        deployment("batch").requests(cpu=2).placed({"a-0": 1}),
+        deployment("web").spread("zone").priority(1000).requests(cpu=1).placed({"a-0": 3}),
+        *others,
+        expelled.placed({"a-1": 1}),
+    )
+    for one in found:
+        if one["kind"] == "Pod" and one["metadata"]["name"].startswith("high"):
+            one["spec"]["preemptionPolicy"] = policy
+    made = plan(snapshot(*found))
+    assert bool(made.moves) is (policy == "Never")
+    said = {r.reason.message for r in made.blocked}
+    assert made.moves or any(
+        "default/high" in m and "could then preempt pods of lower priority" in m for m in said
+    ), said
