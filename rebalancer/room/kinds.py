@@ -228,7 +228,7 @@ class Posed:
     ) -> None:
         """With so many nodes of `each` of these kinds."""
         added = named(chosen, each)
-        self.chosen, self.each = chosen, each
+        self.chosen, self.each = list(chosen), each
         self.before = snapshot
         self.snapshot = with_nodes(snapshot, added) if added else snapshot
         self.view = view = View(self.snapshot, options)

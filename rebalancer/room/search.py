@@ -400,10 +400,13 @@ def _fewest(
     bare = fewest_nodes(first.component, (), effort)
     if bare is None:
         return None
-    chosen = _useful(first.snapshot, options, keep, thought_of.every)
+    every = Posed(first.snapshot, options, keep, thought_of.every)
+    chosen = _useful(every)
     found, proved = (first, bare), bare.exact and (not bare.excess or not chosen)
     for each in _EACH if not proved and chosen else ():
-        posed = Posed(first.snapshot, options, keep, chosen, each)
+        posed = every
+        if (chosen, each) != (every.chosen, every.each):
+            posed = Posed(first.snapshot, options, keep, chosen, each)
         if posed.component.start.size > _MOST:
             break
         best = fewest_nodes(posed.component, posed.alike, effort)
@@ -417,13 +420,11 @@ def _fewest(
     return posed, best, proved and thought_of.whole
 
 
-def _useful(
-    snapshot: Snapshot, options: PlanOptions, keep: Collection[Constraint], every: Sequence[NodeKind]
-) -> list[NodeKind]:
-    posed = Posed(snapshot, options, keep, every)
+def _useful(posed: Posed) -> list[NodeKind]:
+    """Of the kinds those that it may need."""
     component = posed.component
     places = useful(posed.simulation, component.groups, component.classes, posed.rows)
-    return [every[place] for place in places]
+    return [posed.chosen[place] for place in places]
 
 
 def _mends(left: Sequence[ConstraintResult], planned: Plan) -> tuple[str, ...]:

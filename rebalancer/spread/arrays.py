@@ -32,7 +32,9 @@ _TABLE = 16
 
 def int64(value: int) -> int:
     """The value limited to Go's int64, as Quantity.Value limits it."""
-    return max(-INT64_MAX, min(INT64_MAX, value))
+    if -INT64_MAX <= value <= INT64_MAX:
+        return value
+    return INT64_MAX if value > 0 else -INT64_MAX
 
 
 def frozen(array: npt.NDArray[np.generic]) -> None:

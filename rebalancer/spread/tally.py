@@ -16,7 +16,8 @@ from typing import Protocol
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.model.pod import PodTemplate
+from rebalancer.bulk_work import remembered
+from rebalancer.model.pod import Affinity, PodTemplate
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.spread.arrays import Columns, Ints, Layout, Rows
 
@@ -42,21 +43,6 @@ def carrier_anchor(selector: Selector | None) -> Anchor:
     """The anchor of all pods that have a term of inter-pod affinity with this selector."""
     wanted = selector.requirements if selector is not None else ()
     return next((("carries", r.key, *r.values) for r in wanted if r.operator == "In"), ("carries", "", ""))
-
-
-def _of(template: PodTemplate) -> Iterator[Anchor]:
-    """All anchors that a template has."""
-    yield ()
-    yield (template.namespace,)
-    yield from template.labels.items()
-    a = template.affinity
-    selectors = [
-        term.label_selector
-        for part in ((a.pod_affinity, a.pod_anti_affinity) if a is not None else ())
-        if part is not None
-        for term in (*part.required, *(weighted.pod_affinity_term for weighted in part.preferred))
-    ]
-    yield from dict.fromkeys(carrier_anchor(canonical(s) if s is not None else None) for s in selectors)
 
 
 class Measure(Protocol):
@@ -105,10 +91,12 @@ class SpreadMeasure(Struct, frozen=True):
 
 
 class _Weights:
-    """A template's weights: (measure's number, weight, counts when terminating) of each that is not 0."""
+    """A template's weights: (measure's number, weight, counts when terminating) of each that is not 0.
+    `anchors`: all that it has."""
 
-    def __init__(self, template: PodTemplate) -> None:
+    def __init__(self, template: PodTemplate, carriers: tuple[Anchor, ...]) -> None:
         self.template = template
+        self.anchors: tuple[Anchor, ...] = ((), (template.namespace,), *template.labels.items(), *carriers)
         self.known = 0
         self.found: tuple[tuple[int, int, bool], ...] = ()
 
@@ -137,17 +125,31 @@ class _Registry:
         """The template's weights under all measures so far."""
         memo = self._weights.get(id(template))
         if memo is None:
-            memo = self._weights[id(template)] = _Weights(template)
-            for anchor in _of(template):
+            carriers = self._of_carriers(template.affinity) if template.affinity is not None else ()
+            memo = self._weights[id(template)] = _Weights(template, carriers)
+            for anchor in memo.anchors:
                 self._templates_at.setdefault(anchor, []).append(template)
         if memo.known < len(self.measures):
-            for anchor in _of(template):
+            for anchor in memo.anchors:
                 numbers = self._measures_at.get(anchor, ())
                 for n in numbers[bisect_left(numbers, memo.known) :]:
                     if weight := self.measures[n].weigh(template):
                         memo.found += ((n, weight, self.measures[n].terminating),)
             memo.known = len(self.measures)
         return memo.found
+
+    @remembered()
+    def _of_carriers(self, a: Affinity) -> tuple[Anchor, ...]:
+        """The anchors of the terms that a pod with this affinity has."""
+        selectors = [
+            term.label_selector
+            for part in (a.pod_affinity, a.pod_anti_affinity)
+            if part is not None
+            for term in (*part.required, *(weighted.pod_affinity_term for weighted in part.preferred))
+        ]
+        return tuple(
+            dict.fromkeys(carrier_anchor(canonical(s) if s is not None else None) for s in selectors)
+        )
 
     def weighed(self, measure: Measure) -> Iterator[tuple[int, int]]:
         """(identity, weight) of each template ever placed that has a weight."""

@@ -170,25 +170,28 @@ class TermIndex:
         self.by_labels: dict[Kind, list[Term]] = {kind: [] for kind in KINDS}
         """Terms for which labels of namespaces decide."""
         self._known: set[tuple[Kind, Term]] = set()
+        self._learned: set[int] = set()
+        """Of `Terms` that are remembered, by identity."""
 
     def of(self, template: PodTemplate) -> Terms:
         """The pod's terms."""
         affinity = template.affinity
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return NO_TERMS
-        return self._of(template, affinity)
+        return self._of(affinity, template.namespace)
 
-    @remembered(by=lambda template, _: id(template))
-    def _of(self, template: PodTemplate, affinity: Affinity) -> Terms:
-        required, preferred = _resolved(affinity.pod_affinity, template.namespace)
-        required_anti, preferred_anti = _resolved(affinity.pod_anti_affinity, template.namespace)
+    @remembered(by=lambda affinity, namespace: (id(affinity), namespace))
+    def _of(self, affinity: Affinity, namespace: str) -> Terms:
+        required, preferred = _resolved(affinity.pod_affinity, namespace)
+        required_anti, preferred_anti = _resolved(affinity.pod_anti_affinity, namespace)
         return Terms(required, required_anti, preferred, preferred_anti)
 
     def learn(self, template: PodTemplate) -> None:
         """A pod of this template is placed."""
         terms = self.of(template)
-        if terms is NO_TERMS:
+        if terms is NO_TERMS or id(terms) in self._learned:
             return
+        self._learned.add(id(terms))
         for kind in KINDS:
             for term, _ in terms.of(kind):
                 if (kind, term) not in self._known:
