@@ -404,6 +404,11 @@ class WatchCache:
         found = self._stores[kind].find(key) if kind in self._stores else None
         return version_of(found) if found is not None else ""
 
+    def names(self, kind: str, namespace: str) -> frozenset[str]:
+        """The names of all objects of a kind that the watch has in a namespace; "" for a kind without."""
+        every = self._stores[kind].by_identity() if kind in self._stores else ()
+        return frozenset(key[1] for key in every if key[0] == namespace)
+
     def refresh(self, patience: float, stopping: Callable[[], bool]) -> None:
         """Waits until every kind that is known is confirmed as of now, at most `patience` seconds; but for
         add-ons, for which nothing waits."""

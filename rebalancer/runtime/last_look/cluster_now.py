@@ -28,6 +28,8 @@ from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
+from rebalancer.planner.plan import Move
+from rebalancer.policy.options import Method
 from rebalancer.policy.owners import REPLICATED
 from rebalancer.policy.replacement import VerticalAutoscalers
 
@@ -355,26 +357,43 @@ class WatchAge:
 # the others. So the node on which the replacement is expected, the pods there and the victim are read by
 # themselves, which is consistent; and so is the victim's node, which may say no, and the pods that the move's
 # constraints count, up to 100. The watch may be believed if it has brought the newest of them as it is. This
-# costs four small requests, however large the cluster.
+# costs four small requests, however large the cluster. Kinds of which any object may matter are few objects:
+# they are read as a whole, every few seconds.
 
-"""Seconds that the watch may need to bring it, as in `watch_age`: mostly some milliseconds."""
+_WHOLE = ("Namespace", "NodeClaim", "NodePool", "PriorityClass")
+_OF_VOLUMES = ("CSIDriver", "CSINode", "StorageClass", "VolumeAttachment")
+"""What `ClusterNow.catch_up` goes by beside nodes and pods: always, and for pods with volumes."""
 _INDEXED = (1, 31)
 """From this release on a consistent list of one node's pods comes from an index (KEP-2340). Before it, the
 API server reads every pod from etcd for it."""
 _FEW = 5000
 """Pods of a cluster in which it may do so once per eviction."""
-
-
 _COUNTED = 100
 """Pods under one selector that are read for an eviction; a look shall not cost more, the larger the owner."""
 
 
-class Counted(Struct, frozen=True):
-    """Pods that constraints count, as read by themselves; and namespace and name of those that only the watch
-    has."""
+def whole_kinds(move: Move) -> list[tuple[str, str]]:
+    """The kinds of which any object may matter to a move; each with a namespace, "" for one without."""
+    kinds = (*_WHOLE, *(_OF_VOLUMES if move.replacement.attaches else ()))
+    services = [("Service", move.pod.namespace)] if move.method is Method.REPLACE_FIRST else []
+    return [*((kind, "") for kind in kinds), *services]
 
-    pods: tuple[HeadMeta, ...] = ()
-    gone: tuple[tuple[str, str], ...] = ()
+
+def heads_of(*pods: Pod | HeadMeta | None) -> list[HeadMeta]:
+    """Those that are there."""
+    return [
+        HeadMeta(p.name, p.namespace, p.resource_version) if isinstance(p, Pod) else p
+        for p in pods
+        if p is not None
+    ]
+
+
+class Compared(Struct, frozen=True):
+    """Objects with their kinds, as read by themselves; and kind, namespace and name of those that only the
+    watch has."""
+
+    read: tuple[tuple[str, HeadMeta], ...] = ()
+    gone: tuple[tuple[str, str, str], ...] = ()
 
 
 class SpotCheck:
@@ -389,6 +408,7 @@ class SpotCheck:
         self._stopping = stopping
         version = ServerVersion.parse(server)
         self._pods_too = (bool(version.text) and version.minor >= _INDEXED) or pods <= _FEW
+        self._whole: dict[tuple[str, str], tuple[float, Compared]] = {}
 
     def node(self, name: str) -> HeadMeta | None:
         """A node; None if it is gone. Raises KubeError."""
@@ -398,40 +418,62 @@ class SpotCheck:
         """The pod on a node that changed last; None if there is none, or it costs too much to ask."""
         return self._reads.newest("Pod", f"spec.nodeName={node}") if self._pods_too else None
 
-    def counted(self, namespace: str, watched: Mapping[str, Collection[str]]) -> Counted:
+    def counted(self, namespace: str, watched: Mapping[str, Collection[str]]) -> Compared:
         """The pods that label selectors select, where it does not cost too much to ask: `_COUNTED` of each at
         most. `watched`: the names of those that the watch has, by selector. Raises KubeError."""
-        pods: list[HeadMeta] = []
-        gone: set[str] = set()
-        for labels, names in watched.items() if self._pods_too else ():
-            if len(names) > _COUNTED:
-                continue
-            found = self._reads.heads("Pod", namespace, labels=labels)
-            pods += found
-            if len(found) < PAGE:
-                gone |= {*names} - {p.name for p in found}
-        return Counted(tuple(pods), tuple((namespace, name) for name in sorted(gone)))
+        every = watched.items() if self._pods_too else ()
+        found = [
+            self._compared("Pod", namespace, names, labels)
+            for labels, names in every
+            if len(names) <= _COUNTED
+        ]
+        return Compared(tuple(o for c in found for o in c.read), tuple(o for c in found for o in c.gone))
+
+    def whole(self, kind: str, namespace: str = "") -> Compared:
+        """The objects of a kind (in a namespace) as they were `_WITHIN` seconds ago at most, the first
+        `PAGE`; none where the watch has none. Raises KubeError."""
+        now, key = self._watch.monotonic(), (kind, namespace)
+        if key not in self._whole or now - self._whole[key][0] > _WITHIN:
+            names = self._watch.names(kind, namespace)
+            self._whole[key] = now, self._compared(kind, namespace, names) if names else Compared()
+        return self._whole[key][1]
+
+    def _compared(self, kind: str, namespace: str, watched: Collection[str], labels: str = "") -> Compared:
+        found = self._reads.heads(kind, namespace, labels=labels)
+        gone = sorted({*watched} - {o.name for o in found}) if len(found) < PAGE else []
+        return Compared(tuple((kind, o) for o in found), tuple((kind, namespace, name) for name in gone))
 
     def watched(self, kind: str, namespace: str, name: str) -> str:
         """The version of an object that the watch has; "" if it has none."""
         return self._watch.version_of(kind, namespace, name)
 
-    def behind(self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], counted: Counted) -> bool:
-        """Whether the watch has not brought one of these objects, which were read by themselves."""
-        read = [*(("Node", n) for n in nodes), *(("Pod", p) for p in (*pods, *counted.pods))]
-        seen = (self._watch.has_come_to(k, o.namespace, o.name, o.resource_version) for k, o in read)
-        return not all(seen) or any(self.watched("Pod", *key) for key in counted.gone)
+    def behind(
+        self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], compared: Collection[Compared]
+    ) -> str:
+        """Which of these objects, which were read by themselves, the watch has not brought; "" if it has
+        all."""
+        read = [("Node", n) for n in nodes] + [("Pod", p) for p in pods]
+        read += [o for c in compared for o in c.read]
+        for kind, o in read:
+            if not self._watch.has_come_to(kind, o.namespace, o.name, o.resource_version):
+                return f"{kind} {o.name}"
+        gone = (o for c in compared for o in c.gone)
+        return next((f"{kind} {name}" for kind, at, name in gone if self.watched(kind, at, name)), "")
 
     def why_not(
-        self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], counted: Counted
+        self, nodes: Collection[HeadMeta], pods: Collection[HeadMeta], compared: Collection[Compared]
     ) -> Reason | None:
         """Why the watch cannot be believed; None if it has brought them. Waits for it for some seconds."""
-        if self._watch.wait_for(lambda: not self.behind(nodes, pods, counted), _PATIENCE, self._stopping):
+
+        def behind() -> str:
+            return self.behind(nodes, pods, compared)
+
+        self._watch.wait_for(lambda: not behind(), _PATIENCE, self._stopping)
+        if not (late := behind()):
             return None
-        names = " and ".join(dict.fromkeys(n.name for n in nodes))
         return Reason(
             ReasonCode.NOT_CURRENT,
-            f"the watch is behind: it has not brought what the API server has of node {names} or of pods",
+            f"the watch is behind: it has not brought what the API server has of {late}",
             {},
             "does the watch cache of an API server hang, or a replica of etcd lag?",
         )

@@ -40,7 +40,7 @@ from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
 from rebalancer.runtime.cycle.gates import Away
-from rebalancer.runtime.last_look.cluster_now import Counted, SpotCheck, WatchAge
+from rebalancer.runtime.last_look.cluster_now import Compared, SpotCheck, WatchAge, heads_of, whole_kinds
 from rebalancer.runtime.last_look.room import Room
 
 # Does the victim's namespace still let its pods go?
@@ -278,7 +278,8 @@ class Read(Struct, frozen=True, eq=False):
     `named`: why what the template names would keep a new pod out. `sized`: why it would be larger.
     `storage`: which claim or volume of it is not as planned. `node`, `pod_there`: where the replacement
     is expected, and the pod there that changed last. `left`: the node that the pod leaves. `counted`: the
-    pods that the move's constraints count; `beside`: whose these are, the topmost owners.
+    pods that the move's constraints count; `beside`: whose these are, the topmost owners; `whole`: all of
+    some kinds.
     """
 
     owner: Future[Workload | None]
@@ -293,7 +294,8 @@ class Read(Struct, frozen=True, eq=False):
     node: Future[HeadMeta | None]
     left: Future[HeadMeta | None]
     pod_there: Future[HeadMeta | None]
-    counted: Future[Counted]
+    counted: Future[Compared]
+    whole: tuple[Future[Compared], ...]
     pod: Future[Pod | None]
 
 
@@ -387,7 +389,8 @@ class Looking:
             )
         }
         counted, beside = self.look.room.counted(self.move), self.look.room.beside(self.move)
-        with ThreadPoolExecutor(max_workers=14 + _BESIDE, thread_name_prefix="look") as pool:
+        whole = whole_kinds(self.move)
+        with ThreadPoolExecutor(14 + _BESIDE + len(whole), thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
@@ -403,6 +406,7 @@ class Looking:
                 left=pool.submit(spot_check.node, pod.node_name),
                 pod_there=pool.submit(spot_check.pod_on, node),
                 counted=pool.submit(spot_check.counted, pod.namespace, counted),
+                whole=tuple(pool.submit(spot_check.whole, *asked) for asked in whole),
                 pod=pool.submit(self.look.reads.pod, pod.namespace, pod.name),
             )
 
@@ -509,7 +513,7 @@ class Looking:
         self.look.room.check_known()
         left, counted = self.read.left.result(), self.read.counted.result()
         return self.look.spot_check.why_not(
-            [left] if left else [], _heads(self.read.pod.result(), None), counted
+            [left] if left else [], heads_of(self.read.pod.result()), [counted]
         )
 
     def spot_check(self) -> Reason | None:
@@ -523,12 +527,12 @@ class Looking:
         if node is None:
             say = f"since the plan, {expected}, where {key}'s replacement could land, has been removed"
             return Reason(ReasonCode.NODES_CHANGED, say)
-        pods, left = _heads(self.read.pod.result(), self.read.pod_there.result()), self.read.left.result()
+        pods, left = heads_of(self.read.pod.result(), self.read.pod_there.result()), self.read.left.result()
         nodes = [node, left] if left is not None else [node]
-        counted = self.read.counted.result()
-        if not self.look.spot_check.behind(nodes, pods, counted):
+        rest = [self.read.counted.result(), *(f.result() for f in self.read.whole)]
+        if not self.look.spot_check.behind(nodes, pods, rest):
             return None
-        reason = self.look.spot_check.why_not(nodes, pods, counted) or self.look.room.why_not(self.move)
+        reason = self.look.spot_check.why_not(nodes, pods, rest) or self.look.room.why_not(self.move)
         reason = reason or self._protects_by_now()
         destinations = self.look.room.destinations(self.move)
         if reason is None and not self.move.awaits and expected not in destinations:
@@ -696,20 +700,12 @@ LOOK = (
     *PROTECTED,
     Check(
         "what the watch has missed",
-        "The watch has the pod's node, node and pods where the replacement is expected, and the pods that "
-        "its constraints count, as the API server has them; and of pod, owners and namespace nothing newer "
-        "than what was read.",
+        "The watch has the pod's node, node and pods where the replacement is expected, the pods that its "
+        "constraints count, and kinds of which all may matter (Karpenter's, namespaces, classes), as the API "
+        "server has them; and of pod, owners and namespace nothing newer than what was read.",
         Looking.spot_check,
         cost="read",
     ),
 )
 """Every question of a look, in order: what is answered here, then what has to be read; then all that protects
 a pod from a plan, asked anew."""
-
-
-def _heads(victim: Pod | None, other: HeadMeta | None) -> list[HeadMeta]:
-    """The victim and another pod, as far as they are there."""
-    heads = [other] if other is not None else []
-    if victim is not None:
-        heads.append(HeadMeta(victim.name, victim.namespace, victim.resource_version))
-    return heads

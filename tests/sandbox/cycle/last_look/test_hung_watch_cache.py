@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.annotations import EVICT
+from rebalancer.policy.options import Method
 from rebalancer.runtime.last_look import cluster_now
 from rebalancer.runtime.live.assembly import Surroundings
+from tests.sandbox.cycle.last_look.test_last_look import CLUSTER, on_racks, with_add_ons
 from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
-from tests.support.build import nodes, objects, workload
+from tests.support.build import node_claim, node_pool, nodes, objects, workload
+from tests.support.build.volumes import attachment, csi_node
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.hung import hang
@@ -127,6 +131,66 @@ def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction
     assert run.evictions() == 0
     codes = {o.reason.code for o in run.report.outcomes if o.reason is not None}
     assert codes == {ReasonCode.QUOTA}
+
+
+def made(kind: str, group: str, name: str = "x", **more: Any) -> Any:
+    api = f"{group}/v1" if group else "v1"
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **more}
+
+
+STORAGE = "storage.k8s.io"
+KINDS: dict[str, Any] = {
+    "Namespace": made("Namespace", ""),
+    "NodeClaim": node_claim("x", "a-0"),
+    "NodePool": node_pool("x"),
+    "PriorityClass": made("PriorityClass", "scheduling.k8s.io", value=1),
+    "CSIDriver": made("CSIDriver", STORAGE, spec={}),
+    "CSINode": csi_node("x"),
+    "StorageClass": made("StorageClass", STORAGE, provisioner="csi.example"),
+    "VolumeAttachment": attachment("pv", "a-0"),
+    "Service": made("Service", "", spec={"selector": {"a": "b"}}),
+}
+OF_VOLUMES = ("CSIDriver", "CSINode", "StorageClass", "VolumeAttachment")
+"""Of these only what a pod with a volume rests on matters."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [*((kind, "changed") for kind in KINDS), ("NodeClaim", "new"), ("NodeClaim", "gone")]
+)
+def test_what_a_watch_cache_does_not_show_of_kinds_that_are_read_as_a_whole(
+    kind: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_now, "_PATIENCE", 30.0)
+    one, *_ = objects(KINDS[kind])
+    things = on_racks("1", "2") if kind in OF_VOLUMES else objects(*CLUSTER)
+    with with_add_ons([*things, one], progress_notify=False) as w:
+        name, within = one["metadata"]["name"], "default" if kind == "Service" else None
+        w.move = replace(w.move, method=Method.REPLACE_FIRST) if kind == "Service" else w.move
+
+        def change(number: str) -> None:
+            if how == "changed":
+                w.server.store.modify(
+                    kind, name, within, lambda o: o["metadata"].update(labels={"n": number})
+                )
+            elif how == "gone" and number == "2":
+                w.server.store.delete(kind, name, within, grace=0)
+            else:
+                w.server.store.create({**one, "metadata": {**one["metadata"], "name": f"x{number}"}})
+
+        def looked() -> Reason | None:
+            w.look.spot_check._whole.clear()  # seconds have passed
+            return w.why_not()
+
+        assert looked() is None
+        change("1")
+        assert looked() is None
+        monkeypatch.setattr(cluster_now, "_PATIENCE", 5.0)
+        hang(w.server, kind)
+        change("2")
+        reason = looked()
+    assert reason is not None
+    assert reason.code is ReasonCode.NOT_CURRENT
+    assert f"it has not brought what the API server has of {kind}" in reason.message
 
 
 @pytest.mark.parametrize("kind", ["Pod", "ReplicaSet", "Namespace"])

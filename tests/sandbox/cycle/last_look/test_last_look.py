@@ -121,8 +121,8 @@ def test_an_unchanged_world_lets_the_move_pass(world: World) -> None:
 
 def test_a_no_that_the_watch_brings_while_it_is_waited_for_counts(world: World) -> None:
     class Late(SpotCheck):
-        def behind(self, *_: object) -> bool:
-            return True
+        def behind(self, *_: object) -> str:
+            return "all"
 
         def why_not(self, *_: object) -> None:
             world.patch("Node", world.move.pod.node_name, {"metadata": {"annotations": {EVICT: "false"}}})
@@ -229,13 +229,15 @@ def on_racks(*racks: str) -> list[Any]:
 
 
 @contextmanager
-def with_add_ons(things: list[Any]) -> Iterator[World]:
+def with_add_ons(things: list[Any], *, progress_notify: bool = True) -> Iterator[World]:
     """A cluster in which all kinds are watched, those of add-ons, too."""
     with (
         served(*ADD_ONS),
-        ApiServer(things, bookmark_every=0.1) as server,
+        ApiServer(things, bookmark_every=0.1, progress_notify=progress_notify) as server,
         connected(server) as c,
-        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+        watching(
+            c, replace(QUICK, silence=30.0, close_timeout=1), kinds=frozenset(RESOURCES), stale_after=120.0
+        ) as cache,
     ):
         yield World(server, c, cache)
 
@@ -476,9 +478,11 @@ def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
     assert [world.code() for _ in range(5)] == [None] * 5
     # Of one node and of the pods there only versions are asked for.
     lists = [a for a in world.server.accesses[before:] if a.verb == "list" and not a.fields]
-    # Before a kind is followed closely, one object of it is asked for: whether history was lost.
+    # Before a kind is followed closely, one object of it is asked for: whether history was lost. Kinds of
+    # which all may matter are few objects, read every few seconds.
     assert {a.resource for a in lists if not a.namespace} <= {
-        "poddisruptionbudgets", "nodes", "pods", "resourcequotas", "verticalpodautoscalers"}  # fmt: skip
+        "poddisruptionbudgets", "nodes", "pods", "resourcequotas", "verticalpodautoscalers", "namespaces",
+        "priorityclasses"}  # fmt: skip
     # Of the pods that its constraint counts, too, as there are few of them.
     assert {a.resource for a in lists if a.namespace} <= {
         "poddisruptionbudgets", "resourcequotas", "limitranges", "pods", "verticalpodautoscalers",

@@ -13,7 +13,7 @@ from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.runtime.cycle.gates import Away
-from rebalancer.runtime.last_look.cluster_now import Counted, SpotCheck, WatchAge
+from rebalancer.runtime.last_look.cluster_now import Compared, SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LastLook, Looking
 from tests.unit.runtime.cycle.made import move
 
@@ -122,9 +122,9 @@ def test_a_watch_is_believed_that_has_brought_all_that_was_read(
 ) -> None:
     check = SpotCheck(Reads(), Watch(*brought), lambda: False, server="1.36.2", pods=9)
     counted = check.counted("shop", {"app=web": {"web"}})
-    for pods, also in (([POD], Counted()), ([], counted)):
-        assert check.behind([NODE], pods, also) is not believed
-    reason = check.why_not([NODE], [], counted)
+    for pods, also in (([POD], Compared()), ([], counted)):
+        assert bool(check.behind([NODE], pods, [also])) is not believed
+    reason = check.why_not([NODE], [], [counted])
     assert (reason is None) is believed
     assert reason is None or reason.code is ReasonCode.NOT_CURRENT
 
@@ -153,7 +153,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
     rest = dict.fromkeys(("pod", "left", "pod_there", "counted", "namespace", "owner", "parent"), nobody)
-    at.__dict__["read"] = SimpleNamespace(node=node, **rest)
+    at.__dict__["read"] = SimpleNamespace(node=node, whole=(), **rest)
     reason = at.spot_check()
     assert (reason.code if reason is not None else None) is code
 
@@ -162,4 +162,4 @@ def test_a_watch_is_not_believed_that_has_a_pod_which_is_gone() -> None:
     watch = Watch(("Pod", "shop", "web", "8"), ("Pod", "shop", "old", "7"))
     check = SpotCheck(Reads(), watch, lambda: False, server="1.36.2", pods=9)
     for names, gone in (({"web"}, False), ({"web", "old"}, True), ({"web", "gone here too"}, False)):
-        assert check.behind([], [], check.counted("shop", {"app=web": names})) is gone
+        assert bool(check.behind([], [], [check.counted("shop", {"app=web": names})])) is gone
