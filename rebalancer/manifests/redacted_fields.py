@@ -16,8 +16,8 @@ from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.policy import owners
+from rebalancer.policy.annotations import LOCAL_VOLUMES
 from rebalancer.policy.evictable import STEERING
-from rebalancer.policy.owners import QUEUES
 from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
 
 # The rules that `redacted_fields` consists of: what is kept of one JSON value in a redacted snapshot.
@@ -183,8 +183,7 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
         if isinstance(v, str) and k in _READ_ANNOTATIONS
     }
     for k in _NAMING_ANNOTATIONS & value.keys():
-        if (renamed := name(value[k], naming)) is not None:
-            found[k] = renamed
+        found[k] = ",".join(naming.name(n) if n else "" for n in str(value[k]).split(","))
     for k in set(ADDING) & value.keys():
         found[k] = _added(k, str(value[k]).strip(), naming)
     return found or None
@@ -202,8 +201,8 @@ def _added(annotation: str, said: str, naming: Naming) -> str:
 
 
 _NAMING_ANNOTATIONS = frozenset(
-    {"volume.kubernetes.io/selected-node", BETA_CLASS, *MACHINE_CONFIGS, *owners.ANNOTATIONS, *QUEUES}
-)
+    ["volume.kubernetes.io/selected-node", BETA_CLASS, LOCAL_VOLUMES, *MACHINE_CONFIGS]
+).union(owners.ANNOTATIONS, owners.QUEUES)
 _READ_ANNOTATIONS = frozenset(
     {
         *STEERING,

@@ -39,6 +39,8 @@ METHOD = "rebalancer.io/method"
 also says that the workload bears a pod too many."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""On a pod: names of its volumes, with commas between them, whose data may be lost."""
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 """Karpenter's older key."""
 DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"

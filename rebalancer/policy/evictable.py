@@ -17,6 +17,7 @@ from rebalancer.policy import owners
 from rebalancer.policy.annotations import (
     BEING_EVICTED,
     EVICTION_WORDS,
+    LOCAL_VOLUMES,
     METHOD,
     PAUSE,
     own_verdict,
@@ -414,9 +415,7 @@ class Evictable:
                 f"its priority {t.priority} reaches the threshold {self._threshold}",
                 {"priority": t.priority, "threshold": self._threshold},
             )
-        if not o.evict_local_storage_pods and (
-            any(v.kind in _LOCAL for v in t.volumes) or self._single_attach_volumes.on_its_node(pod)
-        ):
+        if not o.evict_local_storage_pods and self._loses_data(pod):
             return Reason(
                 ReasonCode.LOCAL_STORAGE,
                 "has local storage (emptyDir, hostPath or ephemeral) that would be lost",
@@ -459,6 +458,21 @@ class Evictable:
                 {"age": int(age)},
             )
         return None
+
+    def _loses_data(self, pod: Pod) -> bool:
+        """Whether a volume of the pod holds data that ends with it, or stays behind.
+
+        One that its owner's template lacks holds none of the app's: admission added it, for a mesh's proxy or
+        an agent; unless nobody would have made new pods when somebody took it out of the template. What is in
+        memory counts, as for the descheduler: it outlives containers.
+        """
+        owner, obeyed = self.owners.of(pod), "cluster-autoscaler" in self._options.foreign_annotations
+        given_up = pod.annotations.get(LOCAL_VOLUMES, "").split(",") if obeyed else ()
+        asked = owner.template if owner is not None else None
+        asked = asked if asked is not None and asked.runs is None else pod.template
+        named = {v.name for v in asked.volumes}.difference(given_up)
+        local = any(v.kind in _LOCAL and v.name in named for v in pod.template.volumes)
+        return local or self._single_attach_volumes.on_its_node(pod)
 
     def by_budget(self, pod: Pod) -> Reason | None:
         """What its budget keeps may go after its replacement has come."""
@@ -516,7 +530,7 @@ PROTECTIONS = (
         "A pod stays on the node of others that use a volume which only one node can attach.",
         lambda e, pod: e._single_attach_volumes.why_not(pod),
     ),
-    _protection("policy", "What policy protects stays.", Evictable._by_setting),
+    _protection("policy", "What policy protects stays.", Evictable._by_setting, (LOCAL_VOLUMES,)),
     _protection(
         "budgets",
         "A pod stays that a PodDisruptionBudget does not let go.",

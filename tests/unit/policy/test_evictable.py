@@ -44,7 +44,8 @@ def volumes(*kinds: str) -> list[Json]:
         "ephemeral": {"volumeClaimTemplate": {"spec": {}}},
     }
     spec = {"volumes": [{"name": k.lower(), k: source[k]} for k in kinds]}
-    return patched("Pod", {"spec": spec}, web())
+    things = patched("ReplicaSet", {"spec": {"template": {"spec": spec}}}, web())
+    return patched("Pod", {"spec": spec}, *things)
 
 
 NATURE: list[Case] = [
@@ -349,3 +350,31 @@ def test_an_owners_word_does_not_open_settings() -> None:
 
 def test_a_whole_deployment_may_be_evicted() -> None:
     assert code(nodes(a=1), deployment("web").placed({"a-0": 2})) is None
+
+
+PROXY: Json = {"spec": {"volumes": [{"name": n, "emptyDir": {}} for n in ("data", "istio-envoy")]}}
+CACHE: Json = {"spec": {"volumes": [{"name": "data", "emptyDir": {"medium": "Memory"}}]}}
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+INJECTED: list[tuple[str, Json, str, bool]] = [
+    ("the template has none", {}, "", True),
+    ("one is the app's own", CACHE, "", False),
+    ("the app's own may be lost", CACHE, "tmp,data", True),
+    ("the proxy's may be lost", CACHE, "istio-envoy", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "app", "safe", "goes"), INJECTED, ids=[sentence for sentence, *_ in INJECTED]
+)
+def test_volumes_that_admission_added_hold_no_data(sentence: str, app: Json, safe: str, goes: bool) -> None:
+    del sentence
+    made = deployment("web").placed({"a-0": 2, "b-0": 1})
+    things = patched("ReplicaSet", {"spec": {"template": app}}, made)
+    things = patched("Pod", {**PROXY, "metadata": {"annotations": {SAFE: safe}}}, *things)
+    assert (code(*things) is None) is goes
+    others = PolicyOptions(foreign_annotations=("karpenter",))
+    assert (code(*things, options=others) is None) is (not app)
+
+
+def test_what_a_bare_replica_sets_template_does_not_have_may_have_been_in_it() -> None:
+    assert code(*patched("Pod", PROXY, web())) is ReasonCode.LOCAL_STORAGE
