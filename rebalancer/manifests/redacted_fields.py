@@ -159,9 +159,9 @@ def keyed(names: Rule) -> Rule:
 
 def requirement(value: Any, naming: Naming) -> dict[str, Any] | None:
     """A requirement with key, operator and values; also a toleration or taint with its single value."""
-    found: dict[str, Any] | None = fields(key=key, operator=same, effect=same, tolerationSeconds=same)(
-        value, naming
-    )
+    found: dict[str, Any] | None = fields(
+        key=key, operator=same, effect=same, tolerationSeconds=same, timeAdded=same
+    )(value, naming)
     if found is None:
         return None
     k = value.get("key") if isinstance(value.get("key"), str) else ""

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import inf
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from rebalancer.model.quantity import resource_list
 
@@ -56,12 +56,21 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-class Taint(Struct, frozen=True, rename="camel"):
-    """A taint of a node."""
+class Taint(Struct, frozen=True, rename="camel", eq=False):
+    """A taint of a node. Two are equal whenever they were added."""
 
     key: str
     effect: TaintEffect
     value: str = ""
+    time_added: datetime | UnsetType = UNSET
+
+    def __eq__(self, other: object) -> bool:
+        """Whether pods are kept off alike."""
+        return isinstance(other, Taint) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        """By meaning."""
+        return hash(str(self))
 
     def __str__(self) -> str:
         """The taint in kubectl's syntax, key=value:effect."""
@@ -236,7 +245,14 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
 
 KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
-LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
+LEAVING_TAINTS = KARPENTER_TAINTS | {
+    "ToBeDeletedByClusterAutoscaler",
+    "node.kubernetes.io/out-of-service",
+    "cloud.google.com/impending-node-termination",
+    *(f"aws-node-termination-handler/{why}" for why in (
+        "spot-itn", "scheduled-maintenance", "asg-lifecycle-termination", "rebalance-recommendation",
+    )),
+}  # fmt: skip
 """Taints of nodes that are about to go."""
 OUTDATED_TAINTS = frozenset(
     {
@@ -271,6 +287,16 @@ INITIALIZED = "karpenter.sh/initialized"
 def is_leaving(node: Node) -> bool:
     """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
     return node.spec.unschedulable or is_going(node)
+
+
+_LONGEST_DRAIN = 86_400.0
+"""Seconds for which budgets may hold up a drain. A cordon that is older is taken to be forgotten."""
+
+
+def is_drained(node: Node, now: float) -> bool:
+    """Whether the node was cordoned not long ago, in seconds of the epoch: for its pods to go, mostly."""
+    added = (t.time_added for t in node.spec.taints if t == _UNSCHEDULABLE)
+    return any(isinstance(at, datetime) and now - at.timestamp() < _LONGEST_DRAIN for at in added)
 
 
 def is_going(node: Node) -> bool:

@@ -182,14 +182,17 @@ class Owners:
     def made_again(self) -> list[Pod]:
         """Pods that end, or are on a node that is gone, and whose owners make them again once they are gone,
         as a StatefulSet does: no pod waits in their place yet, but it will take room. As many as an owner is
-        short of; a set that is scaled down gives up its highest ordinals."""
+        short of; a set that is scaled down gives up its highest ordinals. What other kinds want is not known:
+        they make all again."""
         ending = (*(p for p in self._snapshot.over if p.terminating), *self._snapshot.stranded)
         found, made = [], Counter[str]()
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
-            owner = self.of(pod)
-            if owner is None or owner.kind not in REPLICATED or owner.metadata.deletion_timestamp is not None:
+            owner, kind = self.of(pod), pod.owner.kind if pod.owner is not None else "Node"
+            if kind not in REPLICATED:
+                found += [pod] * (kind not in ("DaemonSet", "Node"))
+            elif owner is None or owner.metadata.deletion_timestamp is not None:
                 continue
-            if made[owner.key] < owner.replicas - len(self.active(owner)):
+            elif made[owner.key] < owner.replicas - len(self.active(owner)):
                 made[owner.key] += 1
                 found.append(pod)
         return found

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
-from rebalancer.model.node import HOSTNAME, deleted_after, is_going, is_outdated
+from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import Alike, among
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
@@ -38,11 +38,13 @@ each domain of its constraints."""
 
 def expelled(simulation: Simulation) -> Iterator[Pod]:
     """Pods that will have to go elsewhere: on nodes that go or are being drained, or with taints that they do
-    not tolerate for ever. A cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static
+    not tolerate for ever. An old cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static
     ones, stay."""
     table = simulation.state.table
     ending = {p.node_name for p in simulation.snapshot.over if p.terminating}
-    leaving = [is_going(n) or (n.spec.unschedulable and n.name in ending) for n in table.nodes]
+    now = simulation.snapshot.now
+    drained = (n.spec.unschedulable and (n.name in ending or is_drained(n, now)) for n in table.nodes)
+    leaving = [drains or is_going(n) for n, drains in zip(table.nodes, drained, strict=True)]
     tainted = (any(t.effect == "NoExecute" for t in n.spec.taints) for n in table.nodes)
     going = {n.name: n for n, t, gone in zip(table.nodes, tainted, leaving, strict=True) if t or gone}
     for some in _moving(simulation, going):
@@ -53,14 +55,19 @@ def expelled(simulation: Simulation) -> Iterator[Pod]:
                 or deleted_after(pod.template.tolerations, taints) is not None
             ):
                 yield pod
-    # A rollout of nodes drains one after the other, each once a new node has come, and which one is next is
-    # not known: of each kind as many go as one of them has.
+    # A rollout of nodes drains one for each new node that has come, and which are next is not known: of each
+    # kind as many go as those of them have that have most.
     outdated = [n.name for n in table.nodes if n.name not in going and is_outdated(n)]
+    if not outdated:
+        return
+    busy = {pod.node_name for some in _moving(simulation, table.index) for pod in some.pods}
+    new = sum(n.name not in busy and not is_outdated(n) for n in table.nodes)
     for some in _moving(simulation, outdated):
         by_node: dict[str, list[Pod]] = defaultdict(list)
         for pod in some.pods:
             by_node[pod.node_name].append(pod)
-        yield from max(by_node.values(), key=len)
+        for there in sorted(by_node.values(), key=len, reverse=True)[: max(1, new)]:
+            yield from there
 
 
 def _moving(simulation: Simulation, nodes: Collection[str]) -> Iterator[Alike]:

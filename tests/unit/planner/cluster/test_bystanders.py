@@ -26,6 +26,12 @@ def gone(name: str = "b-0") -> Any:
     return node(name).zone("b").cpu(4)
 
 
+def cordoned(seconds: int) -> Any:
+    node = gone().cordoned()
+    node.object["spec"]["taints"][0]["timeAdded"] = ago(seconds)
+    return node
+
+
 MCO = "machineconfiguration.openshift.io/"
 LEAVES = "ToBeDeletedByClusterAutoscaler"
 GOING = {
@@ -33,6 +39,8 @@ GOING = {
     "taken by Karpenter": lambda: gone().taint("karpenter.sh/disrupted"),
     "taken by cluster-autoscaler": lambda: gone().taint("ToBeDeletedByClusterAutoscaler"),
     "silent": lambda: gone().not_ready(),
+    "cordoned an hour ago, and its drain waits for a budget": lambda: cordoned(3600),
+    "about to be taken back by AWS": lambda: gone().taint("aws-node-termination-handler/spot-itn"),
 }
 
 
@@ -45,14 +53,14 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
     assert plan(snapshot(A, going(), B, web())).moves
 
 
-def test_a_cordon_alone_keeps_no_room() -> None:
+def test_an_old_cordon_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
-    assert plan(snapshot(A, gone().cordoned(), B, other(), web())).moves
+    assert plan(snapshot(A, cordoned(2 * 86_400), B, other(), web())).moves
 
 
 @pytest.mark.parametrize("by", ["Cluster API", "OpenShift"])
 def test_of_nodes_that_are_replaced_one_by_one_the_pods_of_one_keep_room(by: str) -> None:
-    """b-1 is new, and takes those of one; those of the other get the next new node."""
+    """b-1 is new, and takes those of one; those of the other get the next new node, or b-2."""
     old = [node(n).zone("b").cpu(2) for n in ("b-8", "b-9")]
     for one in old:
         if by == "OpenShift":
@@ -61,7 +69,9 @@ def test_of_nodes_that_are_replaced_one_by_one_the_pods_of_one_keep_room(by: str
             one.taint("node.cluster.x-k8s.io/outdated-revision", effect="PreferNoSchedule")
     both = deployment("other").requests(cpu=2).placed({"b-8": 1, "b-9": 1})
     for cpu, moves in (("2500m", 1), ("2400m", 0)):
-        assert len(plan(snapshot(A, old, node("b-1").zone("b").cpu(cpu), both, web())).moves) == moves, cpu
+        new = [node(n).zone("b").cpu(cpu) for n in ("b-1", "b-2")]
+        assert len(plan(snapshot(A, old, new[:1], both, web())).moves) == moves, cpu
+        assert len(plan(snapshot(A, old, new, both, web())).moves) == moves, f"two at once, {cpu}"
 
 
 def test_where_many_nodes_have_room_nothing_is_kept() -> None:
@@ -92,6 +102,17 @@ def test_the_room_that_the_victim_frees_serves_as_well() -> None:
     """Once web has left a-0, the one of 3 cpu fits there."""
     wide = node("a-0").zone("a").cpu(4)
     assert plan(snapshot(wide, gone().taint(LEAVES), B, other(), web())).moves
+
+
+@pytest.mark.parametrize("kind", ["StrimziPodSet", "Job"])
+def test_one_that_ends_is_made_again_by_any_kind_of_owner(kind: str) -> None:
+    found = [o for o in objects(other("b-1")) if o["kind"] == "Pod"]
+    owner = {"kind": kind, "name": "o", "uid": "o", "apiVersion": "example.org/v1", "controller": True}
+    found[0]["metadata"] |= {"deletionTimestamp": ago(5), "ownerReferences": [owner]}
+    small = node("b-2").zone("b").cpu("600m")
+    assert not plan(snapshot(A, B, small, found, web())).moves
+    found[0]["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    assert plan(snapshot(A, B, small, found, web())).moves
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "", "Node"])
