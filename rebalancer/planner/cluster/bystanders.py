@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import Alike, among
-from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
@@ -113,16 +114,17 @@ def _only_repels(template: PodTemplate) -> bool:
 def never_filled(
     rows: Rows, free: Mapping[str, Ints], asks: Mapping[str, int], coming: Mapping[str, int]
 ) -> int:
-    """How many of these nodes surely keep room for a pod wherever others go that hold so much together.
-    `free`: int64[N] by resource."""
+    """How many of these nodes surely keep room for a pod wherever others go that hold so much together, with
+    `PODS` their number. `free`: int64[N] by resource."""
     for r, amount in asks.items():
         rows = rows[free[r][rows] >= amount]
-    kept = len(rows)
+    filled = 0
     for r, amount in asks.items():
         # Those that are filled most cheaply could be full.
         costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
-        kept -= int(np.searchsorted(costs, coming.get(r, 0), side="right"))
-    return kept
+        filled += int(np.searchsorted(costs, coming.get(r, 0), side="right"))
+    # Each pod fills one node at most.
+    return len(rows) - min(filled, coming.get(PODS, filled))
 
 
 class _Comer(Struct, frozen=True, eq=False):
@@ -143,11 +145,16 @@ class SpokenFor:
     """
 
     def __init__(
-        self, simulation: Simulation, waiting: Iterable[Pod], leaving: Iterable[Pod], others: Iterable[Pod]
+        self,
+        simulation: Simulation,
+        groups: Groups,
+        waiting: Iterable[Pod],
+        leaving: Iterable[Pod],
+        others: Iterable[Pod],
     ) -> None:
         """`leaving`: on nodes, until they are made anew, of the template that they have then. `others`: to be
-        made, or of `waiting`."""
-        self._simulation = simulation
+        made, or of `waiting`. `groups`: the constraints that bind the moves."""
+        self._simulation, self._groups = simulation, groups
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
@@ -205,6 +212,7 @@ class SpokenFor:
                 alike[i, keys, here[t.namespace]].append((t, nodes))
             else:
                 found.add(i)
+        coming += self._may_move()
         free = {r: state.allocatable(r) - state.requested[r] + given.get(r, 0) for r in coming}
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
@@ -223,6 +231,22 @@ class SpokenFor:
                 most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
             if not plenty(keys, nodes, most, more):
                 found.update(i for i, asks in asked if not plenty(keys, nodes, asks, more))
+        return found
+
+    def _may_move(self) -> Counter[str]:
+        """What all replacements of the plan may hold together, by resource: for each constraint as many of
+        its largest as its excess."""
+        state, groups, found = self._simulation.state, self._groups, Counter[str]()
+        excess = {
+            g.index: e for g in groups.all if g.constraint.hard and (e := g.excess(g.counts_once(state)))
+        }
+        most: dict[int, dict[str, int]] = defaultdict(dict)
+        for some in self._simulation.snapshot.live if excess else ():
+            for i in excess.keys() & groups.carried(some.template):
+                for r, amount in state.holds(some.template):
+                    most[i][r] = max(amount, most[i].get(r, 0))
+        for i, amounts in most.items():
+            found.update({r: excess[i] * amount for r, amount in amounts.items()})
         return found
 
     @property
@@ -366,8 +390,25 @@ class SpokenFor:
             for replacement, nodes in moves:
                 taken[nodes] += dict(state.holds(replacement)).get(resource, 0)
             if ((taken > left) & (taken > 0))[rows].any():
-                return True
+                return not self._find_others([replacement for replacement, _ in moves], comers)
         return False
+
+    def _find_others(self, replacements: Sequence[PodTemplate], comers: Sequence[_Comer]) -> bool:
+        """Whether each of the comers finds a node wherever the replacements and the others go."""
+        state, coming = self._simulation.state, Counter[str]()
+        for t in (*replacements, *(c.pod.template for c in comers)):
+            coming.update(dict(state.holds(t)))
+        room, held = self._room(comers), self._held((c.pod.template, c.row, 1) for c in comers)
+        free = {r: room[r] + amounts for r, amounts in held.items()}
+        return all(
+            not conflicts_at_all(t)
+            and not state.constraints(t, hard=True)
+            and never_filled(
+                np.flatnonzero(self._simulation.static(t) & ~self._down), free, dict(state.asks(t)), coming
+            )
+            > 0
+            for t in {id(c.pod.template): c.pod.template for c in comers}.values()
+        )
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:

@@ -126,7 +126,7 @@ class Waiting:
             with simulation.without_unsure():
                 self._every = _World(simulation, groups, [*pods, *simulation.early])
         late = [p for p in pods if not p.waits or self._late(p, bool(simulation.unsure or leaving))]
-        self.spoken_for = SpokenFor(simulation, pods, leaving, [*to_come, *simulation.early, *late])
+        self.spoken_for = SpokenFor(simulation, groups, pods, leaving, [*to_come, *simulation.early, *late])
         self._matters: dict[int, bool] = {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""

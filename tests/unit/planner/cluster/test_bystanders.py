@@ -87,6 +87,18 @@ def test_where_many_nodes_have_room_nothing_is_kept() -> None:
     assert (len(made.moves), made.residual_excess) == (2, 0)
 
 
+def test_nor_are_moves_of_many_owners_together_made_that_would_take_all_of_it() -> None:
+    """Each would go to the emptiest of 31 nodes; then none has 3 cpu left."""
+    nodes = [node(f"{z}-{i:02d}").zone(z).cpu("3200m") for z in "ab" for i in range(31)]
+    owners = [
+        deployment(f"web{i:02d}").spread("zone").requests(cpu="500m").placed({f"a-{i % 10}": 3})
+        for i in range(31)
+    ]
+    made = plan(snapshot(*nodes, gone("b-99").taint(LEAVES), other("b-99"), *owners))
+    certain = {node for m in made.moves if m.certain for node in m.destinations}
+    assert len({m.predicted for m in made.moves if m.certain}) < 31, certain
+
+
 def test_where_a_second_node_takes_it_the_move_is_made() -> None:
     assert plan(snapshot(A, gone().taint(LEAVES), B, gone("b-2"), other(), web())).moves
 
