@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -56,13 +57,13 @@ class Places(Struct, frozen=True, kw_only=True):
 
 class Survey(Struct, frozen=True, kw_only=True):
     """What a cluster has. `granted`: the namespaces that an administrator has let in, as far as can be seen.
-    `blind`: what kept from looking everywhere."""
+    `blind`: what kept from looking everywhere, or from seeing who was let in ("grants")."""
 
     brakes: Sequence[Found] = ()
     ledgers: Sequence[Found] = ()
     leases: Sequence[Found] = ()
     granted: frozenset[str] = frozenset()
-    blind: Mapping[Component, KubeError] = {}
+    blind: Mapping[Component | Literal["grants"], KubeError] = {}
 
     @property
     def live(self) -> list[Found]:
@@ -75,6 +76,7 @@ class Survey(Struct, frozen=True, kw_only=True):
         return [x for x in self.leases if x.holder and not x.old]
 
 
+_NAME_IT = "name the namespace of the one that is meant: --ledger-namespace NAME, or ledger.namespace in a file"
 _NOT_ALLOWED: tuple[type[KubeError], ...] = (ForbiddenError, NotFoundError)
 
 
@@ -92,7 +94,7 @@ def survey(
     Where that ends with an error that it `bears`, those of the usual names are looked at in the namespaces
     that come to mind. Raises any other KubeError.
     """
-    blind: dict[Component, KubeError] = {}
+    blind: dict[Component | Literal["grants"], KubeError] = {}
     named = namespace or settings.ledger.namespace
     homes = usual_homes(settings, connection, namespace)
 
@@ -117,6 +119,7 @@ def survey(
             let_in = granted(connection, wait=wait, backoff=backoff)
     except bears as e:
         log.info("where the tool was installed cannot be seen: %s", e.message)
+        blind["grants"] = e
     return Survey(
         brakes=look("brake", settings.brake.name),
         ledgers=look("ledger", settings.ledger.name),
@@ -219,9 +222,14 @@ def places_of(
 
 
 def _installed(found: Survey, settings: Settings, home: str) -> str:
-    """The namespace of the installation; "" if there is none. Raises UserError where it cannot be told."""
+    """The namespace of the installation; "" if there is none. Raises UserError where it cannot be told; for
+    who evicts also where it cannot be seen, as that of another namespace may be paused, or lack its brake."""
     live = {f.place.namespace for f in found.live}
     let_in = found.granted
+    unseen = [e for what, e in found.blind.items() if what == "grants" or (what != "ledger" and not let_in)]
+    if unseen and settings.evictions.enabled:
+        say = f"where this cluster's rebalancers are cannot be seen: {unseen[0].message}; nothing is done"
+        raise UserError(say, _NAME_IT)
     there = sorted((let_in & live) or let_in or live)
     # What only has the labels anybody may have made: that is no reason to believe its ledger.
     usual = {settings.brake.name, settings.leader_election.name}
@@ -233,8 +241,7 @@ def _installed(found: Survey, settings: Settings, home: str) -> str:
     single = "what has the labels of a rebalancer may be anybody's"
     raise UserError(
         f"{several if len(there) > 1 else single}: {', '.join(signs or there)}; nothing is done",
-        "name the namespace of the one that is meant: --ledger-namespace NAME, or ledger.namespace in the "
-        "settings",
+        _NAME_IT,
     )
 
 

@@ -220,6 +220,41 @@ def test_an_installation_that_lost_its_brake_evicts_nothing_where_its_namespace_
         assert evictions(server) == 0
 
 
+@pytest.mark.parametrize("command", ["once", "run"])
+@pytest.mark.parametrize(
+    ("refused", "granted", "home"),
+    [
+        (["clusterrolebindings"], True, ""),
+        (["clusterrolebindings", "configmaps"], True, "default"),
+        (["clusterrolebindings", "configmaps", "leases"], True, "rebalancer"),
+        (["configmaps"], False, "default"),
+    ],
+    ids=["its brake is gone", "a brake is here", "a brake is at the usual place", "only Roles let it in"],
+)
+def test_where_an_installation_elsewhere_cannot_be_seen_its_namespace_has_to_be_named(
+    refused: list[str], granted: bool, home: str, command: str, tmp_path: Path
+) -> None:
+    things = [*objects(*SKEWED), *([installation("ops")] if granted else [])]
+    with ApiServer(things, brake=False) as server, moving(server):
+        made(server, "brake" if home else "other", "ops", "rebalancer-brake" if home else "unrelated")
+        server.store.modify(
+            "ConfigMap",
+            "rebalancer-brake" if home else "unrelated",
+            "ops",
+            lambda o: o["metadata"].update(annotations={"rebalancer.io/pause": "incident"}),
+        )
+        if home:
+            made(server, "brake", home, "rebalancer-brake")
+        for resource in refused:
+            server.faults.add(Reply(403), verb="list", resource=resource)
+        done = call(server, tmp_path, command, "--execute")
+        assert done.returncode == 1
+        assert "where this cluster's rebalancers are cannot be seen" in done.stderr
+        assert "--ledger-namespace" in done.stderr
+        assert evictions(server) == 0
+        assert not homes(server)
+
+
 def test_where_it_cannot_be_told_whose_brake_it_is_nobody_is_evicted(tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         made(server, "brake", "tenant", "mine")
