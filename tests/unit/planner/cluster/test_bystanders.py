@@ -91,7 +91,7 @@ def test_nor_are_moves_of_many_owners_together_made_that_would_take_all_of_it() 
     """Each would go to the emptiest of 31 nodes; then none has 3 cpu left."""
     nodes = [node(f"{z}-{i:02d}").zone(z).cpu("3200m") for z in "ab" for i in range(31)]
     owners = [
-        deployment(f"web{i:02d}").spread("zone").requests(cpu="500m").placed({f"a-{i % 10}": 3})
+        deployment(f"web{i:02d}").spread("zone").requests(cpu="500m").placed({f"a-{i % 10:02d}": 3})
         for i in range(31)
     ]
     pinned = deployment("other").requests(cpu=3).selects(zone="b").placed({"b-99": 1})
