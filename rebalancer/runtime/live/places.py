@@ -76,7 +76,7 @@ class Survey(Struct, frozen=True, kw_only=True):
         return [x for x in self.leases if x.holder and not x.old]
 
 
-_NAME_IT = "name the namespace of the one that is meant: --ledger-namespace NAME, or ledger.namespace in a file"
+_NAME_IT = "name the namespace of the one that is meant: --ledger-namespace NAME (ledger.namespace)"
 _NOT_ALLOWED: tuple[type[KubeError], ...] = (ForbiddenError, NotFoundError)
 
 
