@@ -201,8 +201,9 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.unsettled:
         yield (
-            "the pod has a node selector, tolerations or labels that something selects by, which neither its "
-            "template asks for nor its namespace's annotations or its RuntimeClass now"
+            "the pod has a node selector, affinity, constraints, tolerations or labels that something "
+            "selects by, which neither its template asks for nor its namespace's annotations or its "
+            "RuntimeClass now"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
     if any(c.local for c in _containers(template)) or any(v.local for v in template.volumes):

@@ -188,7 +188,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector, tolerations or labels that what adds them does not say now.
+    made. `unsettled`: it has a node selector, affinity, constraints, tolerations or labels that what adds
+    them does not say now.
     `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
     `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;

@@ -9,7 +9,7 @@ for the replacement too. Where admission would refuse it, or make another of it,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -21,6 +21,7 @@ from rebalancer.model.node import Node, Taint, Toleration
 from rebalancer.model.pod import (
     Affinity,
     Container,
+    NodeAffinity,
     PodAffinity,
     PodAffinityTerm,
     PodTemplate,
@@ -30,10 +31,11 @@ from rebalancer.model.pod import (
 )
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.selectors import canonical
+from rebalancer.model.selectors import NodeSelector, canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, Snapshot
 from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
-from rebalancer.spread.constraint import resolve
+from rebalancer.spread.constraint import Constraint, resolve
+from rebalancer.spread.nodes import NodeTable
 
 # What vertical autoscalers make of a replacement: requests that its template and its predecessor lack.
 #
@@ -179,8 +181,13 @@ class Replacements:
 
         Where neither says anything, a webhook may add it, or the namespace did until somebody took its
         annotation away: then it is so if the pod could go elsewhere without, or not where it can go now. A
-        label that something selects by may have been put on the pod at any time.
+        label that something selects by may have been put on the pod at any time. Affinity and constraints
+        that only the pod has are a webhook's.
         """
+        if any(c.hard for c in _further(built, asked, built.labels)):
+            return True
+        if any(self._binds(mine) for mine, _ in _differing(built.affinity, asked.affinity)):
+            return True
         labels = built.labels.keys() - asked.labels.keys() - _OF_SETS
         if labels and not labels.isdisjoint(self._selected_by(built.namespace)):
             return True
@@ -205,6 +212,17 @@ class Replacements:
         if runs is not None or added.tolerations is not None:
             return bool(more)
         return any(t.tolerates(taint) for t in more for taint in self._taints)
+
+    def _binds(self, affinity: NodeAffinity | PodAffinity | None) -> bool:
+        """Whether affinity keeps a pod from any node, or might."""
+        required = affinity.required if affinity is not None else None
+        if isinstance(required, NodeSelector):
+            return not self._table.selector_mask(required).all()
+        return bool(required)
+
+    @cached_property
+    def _table(self) -> NodeTable:
+        return NodeTable(self._nodes)
 
     def _selected_by(self, namespace: str) -> frozenset[str]:
         """The keys of labels by which spread constraints of a namespace, or affinity of any, select pods."""
@@ -311,6 +329,8 @@ _OF_SETS = frozenset(
 """Labels that a StatefulSet's controller puts on its pods."""
 _BY_DEFAULT = frozenset(f"node.kubernetes.io/{k}" for k in ("not-ready", "unreachable", "memory-pressure"))
 """Every pod may be given tolerations of these, and of extended resources that it asks for."""
+_BY_NOBODY = "default-scheduler"
+"""The scheduler of a template that names none."""
 NODE_SELECTORS = ("scheduler.alpha.kubernetes.io/node-selector", "openshift.io/node-selector")
 DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 TOLERATED = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
@@ -353,7 +373,7 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     if selector != pod.node_selector:
         changes["node_selector"] = selector
     # What the API server merged into the pod's terms by its labels it merges into the replacement's again.
-    if owner.affinity is not None and (pod.affinity is None or _differs(pod.affinity, owner.affinity)):
+    if owner.affinity is not None and (pod.affinity is None or _contradicts(pod.affinity, owner.affinity)):
         changes["affinity"] = owner.affinity
     tolerations = tuple(dict.fromkeys((*owner.tolerations, *pod.tolerations)))
     if set(tolerations) != set(pod.tolerations):
@@ -368,33 +388,34 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
         changes["containers"] = containers
     if (inits := _joined(pod.init_containers, owner.init_containers)) != pod.init_containers:
         changes["init_containers"] = inits
-    if owner.scheduler_name != pod.scheduler_name:
+    if owner.scheduler_name not in (pod.scheduler_name, _BY_NOBODY):
         changes["scheduler_name"] = owner.scheduler_name
-    if owner.spread is not pod.spread and owner.spread:
-        relabelled = msgspec.structs.replace(pod, labels=labels)
-        mine = tuple(resolve(c, relabelled) for c in pod.spread)
-        if tuple(resolve(c, relabelled) for c in owner.spread) != mine:
-            changes["spread"] = owner.spread
+    if _further(owner, pod, labels):
+        changes["spread"] = owner.spread
     return msgspec.structs.replace(pod, **changes) if changes else pod
 
 
-def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
+def edited(pod: PodTemplate, owner: Workload, *, alike: bool = True) -> Reason | None:
     """Why a pod stays from which the owner's template differs so that no replacement can be planned with.
 
-    That is: constraints that only the pod has, other affinity, another scheduler, other scheduling gates, or
-    host ports that only the template has, or a StatefulSet's other claims. Or other images, which admission
-    may well give, or what its containers run: where no controller above the owner rolls templates out, an
-    eviction would.
+    That is: other affinity, another scheduler, other scheduling gates, or host ports that only the template
+    has, or a StatefulSet's other claims. A scheduler, affinity or constraints that only the pod has are
+    admission's if all pods of the owner have them (`alike`), and no template is edited under its pods. Where
+    no controller above the owner rolls templates out, one may have been; an eviction would roll out other
+    images, too, which admission may well give, or what its containers run.
     """
     asked = owner.template
-    if asked is None or not (
+    if asked is None:
+        return None
+    bare = owner.kind in ONLY_MAKE_PODS and owner.owner is None
+    if not (
         asked.scheduling_gates != pod.scheduling_gates
-        or asked.scheduler_name != pod.scheduler_name
-        or bool(pod.spread and not asked.spread)
-        or _differs(pod.affinity, asked.affinity)
+        or asked.scheduler_name not in (pod.scheduler_name, _BY_NOBODY)
+        or _contradicts(pod.affinity, asked.affinity)
         or not set(asked.host_ports) <= set(pod.host_ports)
         or _other_claims(pod, owner, asked)
-        or (owner.kind in ONLY_MAKE_PODS and owner.owner is None and _rolls_out(pod, asked))
+        or (bare and _rolls_out(pod, asked))
+        or ((bare or not alike) and _has_more(pod, asked))
     ):
         return None
     return Reason(
@@ -406,21 +427,51 @@ def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
     )
 
 
+def alike(templates: Iterable[PodTemplate]) -> bool:
+    """Whether pods of these templates have the same scheduler, affinity and constraints."""
+    each = {id(t): t for t in templates}.values()
+    return len({msgspec.json.encode((t.scheduler_name, t.affinity, t.spread)) for t in each}) < 2
+
+
+def _has_more(pod: PodTemplate, asked: PodTemplate) -> bool:
+    """Whether a pod has a scheduler, affinity or constraints of its own, beside its template's."""
+    unlike = asked.scheduler_name != pod.scheduler_name or any(_differing(pod.affinity, asked.affinity))
+    return unlike or bool(_further(pod, asked, pod.labels))
+
+
+def _further(more: PodTemplate, less: PodTemplate, labels: dict[str, str]) -> set[Constraint]:
+    """The constraints of one template that the other has not, for a pod with these labels."""
+    if more.spread is less.spread or not more.spread:
+        return set()
+    its = replace(more, labels=labels)
+    return {resolve(c, its) for c in more.spread} - {resolve(c, its) for c in less.spread}
+
+
 def _other_claims(pod: PodTemplate, owner: Workload, asked: PodTemplate) -> bool:
     """Whether a StatefulSet, made anew over its pods, gives a new one other claims: no revision says so."""
     mine, theirs = ({v.name for v in t.volumes if v.kind == "persistentVolumeClaim"} for t in (pod, asked))
     return owner.kind == "StatefulSet" and not mine - theirs <= owner.claim_templates <= mine
 
 
-def _differs(pod: Affinity | None, asked: Affinity | None) -> bool:
-    """Whether a pod has affinity that the template has not, or not so. By matchLabelKeys, mismatchLabelKeys
-    too, the API server adds to the selectors of a pod: the template's own ask for less."""
+_Kind = NodeAffinity | PodAffinity | None
+
+
+def _differing(pod: Affinity | None, asked: Affinity | None) -> Iterator[tuple[_Kind, _Kind]]:
+    """Each kind of affinity that a pod has otherwise than the template: the pod's, and that. By
+    matchLabelKeys, mismatchLabelKeys too, the API server adds to the selectors of a pod: the template's own
+    ask for less."""
     if pod is None or pod is asked:
-        return False
-    if asked is None or not _same(pod.node_affinity, asked.node_affinity):
-        return True
+        return
+    asked = asked or Affinity()
+    if not _same(pod.node_affinity, asked.node_affinity):
+        yield pod.node_affinity, asked.node_affinity
     kinds = ((pod.pod_affinity, asked.pod_affinity), (pod.pod_anti_affinity, asked.pod_anti_affinity))
-    return any(not _merged(mine, theirs) for mine, theirs in kinds)
+    yield from (both for both in kinds if not _merged(*both))
+
+
+def _contradicts(pod: Affinity | None, asked: Affinity | None) -> bool:
+    """Whether the template has affinity of a kind that its pod has otherwise, or not at all."""
+    return any(theirs is not None for _, theirs in _differing(pod, asked))
 
 
 def _merged(pod: PodAffinity | None, asked: PodAffinity | None) -> bool:

@@ -26,7 +26,7 @@ from rebalancer.planner.objective import with_progress
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
-from rebalancer.policy.replacement import edited
+from rebalancer.policy.replacement import alike, edited
 from rebalancer.spread.arrays import Bools, Ints
 
 _MANY = 100
@@ -161,7 +161,7 @@ class _SinglePods:
         owner = self._evictable.owners.of(pod)
         if owner is None:
             return None
-        if (reason := edited(pod.template, owner)) is not None:
+        if (reason := edited(pod.template, owner, alike=self._alike(owner))) is not None:
             return reason
         replacement = self._evictable.replacements.of(pod.template, owner)
         if replacement is pod.template:
@@ -178,6 +178,10 @@ class _SinglePods:
             {},
             "let the owner replace its pods (kubectl rollout restart)",
         )
+
+    @remembered(by=lambda owner: owner.key)
+    def _alike(self, owner: Workload) -> bool:
+        return alike(p.template for p in self._evictable.owners.active(owner))
 
 
 class Classes:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.replacement import Replacements, edited
+from tests.support.build import OwnerBuilder, deployment, nodes, objects, replica_set, stateful_set
 from tests.support.build import decoded as snapshot_of
-from tests.support.build import deployment, nodes, objects, replica_set, stateful_set
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
 
@@ -42,26 +43,38 @@ def anti(app: str) -> Json:
 
 
 def made(
-    pod: Json | None = None, owner: Json | None = None, labels: Json | None = None
+    pod: Json | None = None, owner: Json | None = None, labels: Json | None = None, *, seen: bool = False
 ) -> tuple[PodTemplate, PodTemplate]:
-    """A pod's template and its replacement's; `pod`, `owner`: changes to their specs."""
+    """A pod's template and its replacement's; `pod`, `owner`: changes to their specs. `seen`: what else is in
+    the cluster counts."""
     things = patched("Pod", {"spec": pod or {}}, nodes(a=1), deployment("web").placed({"a-0": 1}))
     template = {"spec": owner or {}, "metadata": {"labels": labels or {}}}
     s = snapshot_of(patched("ReplicaSet", {"spec": {"template": template}}, things))
     (one,) = s.pods
     holder = s.owner_of(one.namespace, one.owner)
     assert holder is not None
-    return one.template, Replacements().of(one.template, holder)
+    return one.template, Replacements(s if seen else None).of(one.template, holder)
 
 
+AMD = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
+ON_AMD = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [AMD]}}}
+SOFT = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": AMD}]}
+NAMED = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+ANYWHERE = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NAMED]}}
 HASH = {"key": "pod-template-hash", "operator": "In"}
 
 SAME: list[tuple[str, Json, Json]] = [
     ("pod and template agree", {}, {}),
     ("admission added a toleration", {"tolerations": [NOT_READY]}, {}),
     ("admission added a node selector", {"nodeSelector": {"pool": "a"}}, {}),
-    ("admission added affinity", {"affinity": anti("web")}, {}),
-    ("admission added a constraint", {"topologySpreadConstraints": spread(1)}, {}),
+    ("admission added affinity that is preferred", {"affinity": {"nodeAffinity": SOFT}}, {}),
+    ("admission added affinity that all nodes satisfy", {"affinity": {"nodeAffinity": ANYWHERE}}, {}),
+    (
+        "admission added a soft constraint to that of the template",
+        {"topologySpreadConstraints": [*spread(1), *spread(1, whenUnsatisfiable="ScheduleAnyway")]},
+        {"topologySpreadConstraints": spread(1)},
+    ),
+    ("admission named a scheduler", {"schedulerName": "stork"}, {}),
     (
         "admission injected a container",
         {"containers": [*container("100m"), {**container("50m")[0], "name": "proxy"}]},
@@ -80,6 +93,25 @@ SAME: list[tuple[str, Json, Json]] = [
 def test_where_nothing_differs_it_is_the_pods_own_template(pod: Json, owner: Json) -> None:
     template, replacement = made(pod, owner)
     assert replacement is template
+
+
+@pytest.mark.parametrize(
+    ("pod", "owner"),
+    [
+        ({"affinity": anti("web")}, {}),
+        ({"affinity": ON_AMD | anti("web")}, {"affinity": anti("web")}),
+        ({"topologySpreadConstraints": spread(1)}, {}),
+        (
+            {"topologySpreadConstraints": [*spread(1), *spread(2, topologyKey="rack")]},
+            {"topologySpreadConstraints": spread(1)},
+        ),
+    ],
+    ids=["anti-affinity", "affinity to nodes, beside the template's", "a constraint", "one more constraint"],
+)
+def test_what_only_admission_asks_of_nodes_may_not_come_again(pod: Json, owner: Json) -> None:
+    template, replacement = made(pod, owner, seen=True)
+    assert (replacement.affinity, replacement.spread) == (template.affinity, template.spread)
+    assert replacement.unsettled
 
 
 def test_merged_match_label_keys_are_no_difference() -> None:
@@ -152,22 +184,56 @@ def test_the_owners_affinity_and_scheduler_win() -> None:
     assert selector.match_labels == {"app": "api"}
 
 
-@pytest.mark.parametrize(("pod", "owner"), [("stork", ""), ("", "stork"), ("stork", "stork")])
-def test_a_pod_stays_whose_scheduler_is_not_its_templates(pod: str, owner: str) -> None:
-    """A webhook has named it: who places the replacement is not known."""
-    named = ({"spec": {"schedulerName": name}} if name else {} for name in (pod, owner))
-    of_pod, template = named
-    things = patched("Pod", of_pod, nodes(a=1), deployment("web").placed({"a-0": 1}))
-    s = snapshot_of(patched("ReplicaSet", {"spec": {"template": template}}, things))
+def stays(pod: Json, template: Json, owner: OwnerBuilder, **known: bool) -> bool:
+    """Whether a pod with this in its spec stays, for this in the spec of its owner's template."""
+    things = patched("Pod", {"spec": pod}, nodes(a=1), owner.placed({"a-0": 1}))
+    s = snapshot_of(patched("ReplicaSet", {"spec": {"template": {"spec": template}}}, things))
     (one,) = s.pods
     holder = s.owner_of(one.namespace, one.owner)
     assert holder is not None
-    assert (edited(one.template, holder) is None) is (pod == owner)
+    return edited(one.template, holder, **known) is not None
 
 
-AMD = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
-ON_AMD = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [AMD]}}}
-SOFT = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": AMD}]}
+MORE: list[tuple[Json, Json]] = [
+    ({"schedulerName": "stork"}, {}),
+    ({"topologySpreadConstraints": spread(1)}, {}),
+    (
+        {"topologySpreadConstraints": [*spread(1), *spread(2, topologyKey="rack")]},
+        {"topologySpreadConstraints": spread(1)},
+    ),
+    ({"affinity": anti("web")}, {}),
+    ({"affinity": ON_AMD | anti("web")}, {"affinity": anti("web")}),
+]
+
+
+@pytest.mark.parametrize(("pod", "template"), MORE)
+def test_what_only_pods_have_is_admissions_if_all_have_it(pod: Json, template: Json) -> None:
+    """A Deployment's template is not edited under its pods. Nobody rolls out that of a bare ReplicaSet."""
+    assert not stays(pod, template, deployment("web"))
+    assert stays(pod, template, deployment("web"), alike=False)
+    assert stays(pod, template, replica_set("web"))
+    assert not stays(template, template, deployment("web"), alike=False)
+
+
+@pytest.mark.parametrize("all_have_it", [True, False])
+def test_pods_of_which_some_only_were_given_a_scheduler_stay(all_have_it: bool) -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    things = patched(
+        "Pod",
+        {"spec": {"schedulerName": "stork"}},
+        nodes(a=1, b=1),
+        web,
+        name="" if all_have_it else "web-13e-00000",
+    )
+    made = plan(snapshot_of(things), PlanOptions(certainty="likely"))
+    moved = {m.pod.name for m in made.moves}
+    assert moved
+    assert ("web-13e-00000" in moved) is all_have_it
+    assert not (all_have_it and any(m.certain for m in made.moves))
+
+
+def test_a_pod_stays_that_was_not_given_the_scheduler_of_its_template() -> None:
+    assert stays({}, {"schedulerName": "stork"}, deployment("web"))
 
 
 def merged(*extra: Json) -> Json:
@@ -183,32 +249,20 @@ def merged(*extra: Json) -> Json:
     [
         ({}, {}, False),
         ({}, anti("web"), False),
-        (anti("web"), {}, True),
         (anti("web"), anti("web"), False),
         (anti("web"), anti("api"), True),
-        (ON_AMD | anti("web"), anti("web"), True),
         (ON_AMD | anti("web"), {"nodeAffinity": SOFT}, True),
-        (anti("web") | {"nodeAffinity": SOFT}, {"nodeAffinity": SOFT}, True),
         (merged({**HASH, "values": ["13e"]}), anti("web"), False),
         (anti("web"), merged({**HASH, "values": ["13e"]}), True),
     ],
     ids=[
-        "neither has any", "the template's alone", "the pod's alone", "the same", "another",
-        "a webhook's beside the template's", "a webhook's instead", "a webhook's term",
+        "neither has any", "the template's alone", "the same", "another", "a webhook's instead",
         "merged by matchLabelKeys", "a requirement of the template that the pod lacks",
     ],
 )  # fmt: skip
 def test_a_pod_stays_whose_affinity_is_not_its_templates(pod: Json, owner: Json, differs: bool) -> None:
-    """What a webhook has added is not known to come again, nor what was edited to have been there."""
-    things = patched(
-        "Pod", {"spec": {"affinity": pod}} if pod else {}, nodes(a=1), deployment("web").placed({"a-0": 1})
-    )
-    template = {"spec": {"template": {"spec": {"affinity": owner}}}} if owner else {}
-    s = snapshot_of(patched("ReplicaSet", template, things))
-    (one,) = s.pods
-    holder = s.owner_of(one.namespace, one.owner)
-    assert holder is not None
-    assert (edited(one.template, holder) is not None) is differs
+    """What was edited is not known to have been there."""
+    assert stays({"affinity": pod or None}, {"affinity": owner or None}, deployment("web")) is differs
 
 
 @pytest.mark.parametrize(
