@@ -132,6 +132,10 @@ class Handler(BaseHTTPRequestHandler):
             self._json(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"})
         elif url.path == "/bench/requests":
             self._json(200, {"requests": self.stock.requests, "sent": self.stock.sent})
+        elif "/serviceaccounts/" in url.path:
+            # Each that a template names is there.
+            self.stock.counted("get serviceaccounts", 0)
+            self._json(200, {"metadata": {"name": url.path.rpartition("/")[2]}})
         elif resource is None:
             self.stock.counted("other", 0)
             self._json(404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"kind": "x"}})
