@@ -23,8 +23,7 @@ from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
 # The rules that `redacted_fields` consists of: what is kept of one JSON value in a redacted snapshot.
 #
 # A rule takes a value and returns what is kept of it; None = nothing. It is called twice: with a `Naming`
-# that collects names, and with one that replaces them. So the places where names stand are listed only
-# once.
+# that collects names, and with one that replaces them. So where names stand is listed only once.
 
 
 class Naming(Struct, frozen=True):
@@ -589,6 +588,7 @@ KINDS: dict[str, Rule] = {
     "VolumeAttachment": fields(
         metadata=META,
         spec=fields(attacher=same, nodeName=name, source=fields(persistentVolumeName=name)),
+        status=fields(attached=same),
     ),
     "CSIDriver": fields(
         metadata=fields(name=same, **_META),

@@ -27,7 +27,7 @@ from rebalancer.model.node import (
     STARTING_PREFIXES,
     STARTING_TAINTS,
 )
-from rebalancer.model.pod import DELETION_COST, cost_writer, without_own_cost
+from rebalancer.model.pod import DELETION_COST, REGISTRAR, cost_writer, without_own_cost
 from rebalancer.output_file import output_file
 from rebalancer.policy import owners
 from rebalancer.policy.owners import QUEUES
@@ -248,8 +248,9 @@ KNOWN_NAMES = (
     "system-cluster-critical",
     "system-node-critical",
     *PROXIES,
+    REGISTRAR,
 )
-"""Namespaces, priority classes and containers that exist in many clusters and that rules name."""
+"""Namespaces, priority classes and (parts of names of) containers of many clusters that rules name."""
 _KNOWN_VENDORS = frozenset(
     {"nvidia.com", "amd.com", "intel.com", "gpu.intel.com", "habana.ai", "google.com", "aws.amazon.com"}
     | {"vpc.amazonaws.com", "xilinx.com", "rdma", "devices.kubevirt.io", "smarter-devices"}

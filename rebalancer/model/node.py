@@ -348,13 +348,14 @@ def troubles(node: Node) -> frozenset[str]:
 
 
 def is_starting(node: Node) -> bool:
-    """Whether the node is still being set up: who tolerates everything may land there, and should not.
-
-    Karpenter labels its nodes as initialized once their startup taints are gone and their devices are there.
-    """
-    if NODEPOOL in node.labels and node.labels.get(INITIALIZED) != "true":
-        return True
+    """Whether the node is still being set up: who tolerates everything may land there, and should not."""
     return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
+
+
+def is_uninitialized(node: Node) -> bool:
+    """Whether Karpenter has not seen it set up: it labels nodes once their startup taints are gone and their
+    devices are there. It may wait for ever for one that no pod there needs."""
+    return NODEPOOL in node.labels and node.labels.get(INITIALIZED) != "true"
 
 
 _SET_UP = 120.0
@@ -363,8 +364,8 @@ _SET_UP = 120.0
 
 def set_up_by(node: Node) -> float:
     """Until when pods of DaemonSets may still have to be made on the node, in seconds of the epoch."""
-    made = node.metadata.creation_timestamp
-    return made.timestamp() + _SET_UP if made is not None else 0.0
+    made, lasts = node.metadata.creation_timestamp, HOUR if is_uninitialized(node) else _SET_UP
+    return made.timestamp() + lasts if made is not None else 0.0
 
 
 class NodeClaimSpec(Struct, frozen=True, rename="camel", eq=False):

@@ -276,6 +276,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
         return tuple(v.claim for v in self.volumes if v.claim)
 
 
+REGISTRAR = "driver-registrar"
+"""In the name of the sidecar with which the DaemonSet of a CSI driver registers it on each node."""
 REJECTED_FOR = 24 * 3600.0
 """Seconds for which the no of a kubelet to a pod holds for others of its owner."""
 EVICTED_FOR = 3600.0
@@ -287,7 +289,9 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
+    `unready_since`: since when it is not, where it says so.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
+    `unpulled`: an image of it that its kubelet cannot pull; "" if there is none.
     `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
     `evicted`: when its kubelet evicted it because the node ran short of something; None if it has not.
     `unbegun`: since when its kubelet is to make its sandbox; None where it has.
@@ -311,9 +315,11 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     grace_seconds: int = 30
     ready: bool = False
     ready_since: float | None = None
+    unready_since: float | None = None
     judged: bool = False
     unschedulable: str = ""
     stuck: str = ""
+    unpulled: str = ""
     rejected: str = ""
     evicted: float | None = None
     crashed: float | None = None

@@ -164,11 +164,18 @@ class VolumeAttachmentSpec(Struct, frozen=True, rename="camel", eq=False):
     source: VolumeAttachmentSource = VolumeAttachmentSource()
 
 
+class VolumeAttachmentStatus(Struct, frozen=True, eq=False):
+    """VolumeAttachment status; `attached` is required."""
+
+    attached: bool = True
+
+
 class VolumeAttachment(Struct, frozen=True, rename="camel", eq=False):
     """storage.k8s.io/v1 VolumeAttachment: there until the volume is detached from the node."""
 
     metadata: ObjectMeta
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+    status: VolumeAttachmentStatus = VolumeAttachmentStatus()
 
 
 class CSIDriverSpec(Struct, frozen=True, rename="camel", eq=False):

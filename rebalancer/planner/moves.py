@@ -220,6 +220,7 @@ class Judge:
         return None
 
 
+_KEPT = "other volumes of its CSI driver have not come off its node for long"
 _ENDING = (
     "it would help only as long as there are the pods of Jobs, or others that end by themselves, which its "
     "constraints count"
@@ -248,6 +249,9 @@ class HardJudge(Judge):
         replacement, landing = self.landing(candidate, release)
         if (why := self.unplaceable(replacement, landing)) is not None:
             yield Refusal(pod, replace(why, numbers={"nodes": 0}))
+            return
+        if self.simulation.kubelets.keeps(pod.template, candidate.node):
+            yield refused(pod, ReasonCode.PINNED_BY_VOLUME, _KEPT)
             return
         if (other := self.waiting.interferes(pod, replacement)) is not None:
             yield comes_first(pod, other)

@@ -571,14 +571,18 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
     that Karpenter is about to replace, that are new, have refused or evicted pods, or do not
-    start or end one.
+    start or end one, attach or detach a volume.
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
     heard = (p.created + REJECTED_FOR for p in snapshot.over if p.rejected and p.created is not None)
     evicted = (p.evicted + EVICTED_FOR for p in snapshot.over if p.evicted is not None)
-    hanging = (t + ARRIVAL for p in snapshot.pods for t in (p.unbegun, p.deleted) if t is not None)
-    first = min((t for t in (*nodes, *heard, *evicted, *hanging) if t > now), default=math.inf)
+    asked = ((p.unbegun, p.deleted, None if p.ready else p.started) for p in snapshot.pods)
+    hanging = (t + ARRIVAL for times in asked for t in times if t is not None)
+    meta = (a.metadata for a in snapshot.attachments)
+    moved = (t for m in meta for t in (m.creation_timestamp, m.deletion_timestamp) if t is not None)
+    volumes = (t.timestamp() + ARRIVAL for t in moved)
+    first = min((t for t in (*nodes, *heard, *evicted, *hanging, *volumes) if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -266,6 +266,7 @@ _CANNOT_START = frozenset(
 """Waiting reasons of containers, as kubelet names them (pkg/kubelet/images/types.go, container/sync_result.go
 and kuberuntime/kuberuntime_container.go)."""
 
+_CANNOT_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 
 _PASSED = frozenset({"Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeLost", "DeadlineExceeded"})
 """Why pods Failed, which says nothing of later ones (pkg/kubelet: eviction, nodeshutdown, preemption)."""
@@ -314,6 +315,9 @@ class PodDecoder:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         statuses = (status.container_statuses or ()) + (status.init_container_statuses or ())
         ready = next((c for c in status.conditions if c.type == "Ready"), None)
+        is_ready = ready is not None and ready.status == "True"
+        changed = _seconds(ready.last_transition_time) if ready is not None else None
+        stuck, stuck_at = _stuck(statuses)
         scheduled = next((c for c in status.conditions if c.type == "PodScheduled"), None)
         grace = meta.deletion_grace_period_seconds
         owner = self._owner(meta.owner_references)
@@ -356,20 +360,22 @@ class PodDecoder:
             started=_seconds(status.start_time),
             deleted=_seconds(meta.deletion_timestamp),
             grace_seconds=grace if grace is not None else spec.termination_grace_period_seconds,
-            ready=ready is not None and ready.status == "True",
-            ready_since=_seconds(ready.last_transition_time) if ready and ready.status == "True" else None,
+            ready=is_ready,
+            ready_since=changed if is_ready else None,
+            unready_since=None if is_ready else changed,
             judged=scheduled is not None,
             unschedulable=(
                 scheduled.message
                 if scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable"
                 else ""
             ),
-            stuck=_stuck(statuses),
+            stuck=stuck,
+            unpulled=_image(template, stuck_at) if stuck in _CANNOT_PULL else "",
             rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
             evicted=_evicted(status) if status.phase == "Failed" else None,
             crashed=_crashed(status.container_statuses or ()),
             unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
-            starting=not (ready is not None and ready.status == "True") and _starting(statuses),
+            starting=not is_ready and _starting(statuses),
             debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
             owner=owner,
             annotations=annotations,
@@ -396,10 +402,20 @@ class PodDecoder:
         return found
 
 
-def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
-    """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
-    waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
-    return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
+def _stuck(statuses: Iterable[ContainerStatusJson]) -> tuple[str, Raw]:
+    """The first reason for which a kubelet cannot start a container, and the container's name as JSON; "" if
+    there is none."""
+    for s in statuses:
+        if s.state is not None and s.state.waiting is not None and s.state.waiting.reason in _CANNOT_START:
+            return intern(s.state.waiting.reason), s.name
+    return "", Raw()
+
+
+def _image(template: PodTemplate, name: Raw) -> str:
+    """The image of a container that a status names."""
+    named = part(name, str, "status.containerStatuses[].name")
+    own = (*template.containers, *template.init_containers)
+    return next((c.image for c in own if c.name == named), "")
 
 
 def _starting(statuses: Iterable[ContainerStatusJson]) -> bool:

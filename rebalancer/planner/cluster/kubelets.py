@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import inf
 
 import numpy as np
 from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
+from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
-from rebalancer.model.pod import EVICTED_FOR, REJECTED_FOR, Pod, PodTemplate
+from rebalancer.model.pod import EVICTED_FOR, REGISTRAR, REJECTED_FOR, Pod, PodTemplate
+from rebalancer.model.snapshot import alike
 from rebalancer.policy.owners import ARRIVAL, REVISION
-from rebalancer.spread.arrays import Bools, Ints, Rows, among
+from rebalancer.spread.arrays import Bools, Ints, among
 
 _SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"
 _PLATFORM = (_SYSTEM, _ARCHITECTURE, "node.kubernetes.io/windows-build")
@@ -73,10 +77,36 @@ def _hangs(pod: Pod) -> float | None:
     return pod.unbegun
 
 
-def _kin(pod: Pod) -> object:
-    """What pods that run the same have in common: their owner, and its revision."""
-    template = pod.template
-    return template.namespace, template.controller or pod.name, template.labels.get(REVISION)
+def _came(pod: Pod) -> float:
+    """When it came to its node: the later of two, as it may have waited for one."""
+    return max(pod.created or 0.0, pod.started or 0.0)
+
+
+def _kin(template: PodTemplate) -> object:
+    """What pods that run the same have in common: their owner and its revision. A DaemonSet brings a new one
+    to node after node."""
+    owner = template.controller
+    again = owner is None or owner[1] == "DaemonSet"
+    return template.namespace, owner, None if again else template.labels.get(REVISION)
+
+
+def _needed_by(template: PodTemplate) -> Iterator[Hashable]:
+    """Whom its pod on a node concerns (`_concerns`), as it is a DaemonSet's: all, or those with volumes of
+    CSI drivers."""
+    if template.controller is not None and template.controller[1] == "DaemonSet":
+        if template.priority_class == "system-node-critical" or template.priority >= _CRITICAL:
+            yield None
+        if any(REGISTRAR in c.name for c in template.containers):
+            yield "plugins"
+
+
+def _exact(template: PodTemplate) -> bool:
+    """Whether its kubelet has to find certain cpus or devices for it."""
+    if any("/" in r for r in template.requests):
+        return True
+    own = (*template.containers, *template.init_containers)
+    whole = any((cpus := c.requests.get("cpu", 0)) and not cpus % 1000 for c in own)
+    return whole and all(c.limits.get(r) == c.requests.get(r, 0) for c in own for r in ("cpu", "memory"))
 
 
 class Unfit(Struct, frozen=True, eq=False):
@@ -91,8 +121,8 @@ class Unfit(Struct, frozen=True, eq=False):
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
 _UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
 _HEARD = (
-    "the messages of the pods that Failed there say more; the no holds for a day, or until a pod of the "
-    "owner is Ready there"
+    "the messages of the pods that Failed there say more; the no holds for a day, or until such a pod is "
+    "Ready there"
 )
 _UPGRADE = "upgrade the kubelet, or keep these pods off such nodes by a node selector in their template"
 _SELECT = (
@@ -104,12 +134,24 @@ _SELECT = (
 _IDLE = f"which has not done for {ARRIVAL / 60:g} min what it was last asked to: to start or end pods"
 _PRESSED = "whose kubelet has evicted several pods lately, as it ran short of something"
 _RELIEVE = "the messages of the pods that Failed there say what is short; the no holds for an hour"
-_LOOK = "see kubectl describe of the pods on that node; the no holds until a later pod starts there"
-_AGENT = "where a node-critical DaemonSet's pod is not Ready, and elsewhere it is"
+_LOOK = "see kubectl describe of the pods on that node; the no holds until later pods start there"
+_AGENT = "where a DaemonSet's pod that others need is not Ready, and elsewhere it is"
 _CRASHES = "where pods of its owner crash, and elsewhere they are Ready"
+_SICK = "where pods of several owners are not Ready, and elsewhere they are"
+_UNATTACHED = f"where volumes of its CSI driver, or its claim, have not come or gone for {ARRIVAL / 60:g} min"
+_UNPULLED = "which may have to pull {}, and a pod of its namespace cannot"
 _READY = "mend that pod, or the node"
 
-_NO_ROWS: Rows = np.array([], np.int64)
+_CRITICAL = 2_000_000_000
+"""The priority of system-cluster-critical: nobody's own class is as high."""
+_ENOUGH = 3
+"""So many owners say that it is the node; nobody's own fault shows that often."""
+_MEANWHILE = 60.0
+"""Who came so shortly before another, in seconds, came with it."""
+_ANYWHERE = -1
+"""The row of what is no node's matter."""
+_UNALIGNED = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
+"""Why kubelets refuse pods for which they do not find the very cpus or devices (pkg/kubelet/cm)."""
 _NEWEST = 1 << 10
 _SINCE: tuple[tuple[int, str, Callable[[PodTemplate], bool]], ...] = (
     (29, "containers that are sidecars", lambda t: any(c.sidecar for c in t.init_containers)),
@@ -119,6 +161,19 @@ _SINCE: tuple[tuple[int, str, Callable[[PodTemplate], bool]], ...] = (
 )
 """The minor version from which on kubelets do by default what some pods ask for (pkg/features:
 SidecarContainers, UserNamespacesSupport, PodLevelResources, ImageVolume)."""
+
+
+class _Sign(Struct, frozen=True):
+    """What went wrong on a node (row), at a time, for pods whom that concerns (`_concerns`): `tells` of it
+    `_ENOUGH` together. It is undone by more than `weight` pods that came later and are Ready."""
+
+    about: Hashable
+    row: int
+    at: float
+    tells: int
+    words: str
+    remedy: str = _READY
+    weight: int = 0
 
 
 class Kubelets:
@@ -143,24 +198,13 @@ class Kubelets:
         return tuple(why for why in self._asked(template) if why.nodes.any())
 
     def _asked(self, template: PodTemplate) -> Iterator[Unfit]:
-        for row, reason in self._refused.get((template.namespace, template.controller), {}).items():
-            yield Unfit(
-                f"which has refused pods of its owner: {reason}",
-                among(self._table.size, np.array([row])),
-                _HEARD,
-            )
+        for about in self._concerns(template) if self._shown else ():
+            yield from self._shown.get(about, ())
         taken = np.array(self._table.answers(_of_one_pod), np.bool_)
         yield Unfit("which Fargate has made for one pod alone", taken, "drop the toleration that admits it")
-        yield Unfit(_PRESSED, self._pressed, _RELIEVE)
-        yield Unfit(_IDLE, self._idle, _LOOK)
-        yield Unfit(_AGENT, among(self._table.size, self._broken[None]), _READY)
-        crashes = self._broken.get((template.namespace, template.controller))
-        if crashes is not None:
-            yield Unfit(_CRASHES, among(self._table.size, crashes), _READY)
         tolerations = "drop the toleration that admits such nodes, or its tolerationSeconds"
         yield Unfit(_LEFT_AGAIN, self._left_again(template.tolerations), tolerations)
-        inline = (v.driver for v in template.volumes if v.kind == "csi")
-        for driver in dict.fromkeys((*self._storage.attachments(template), *inline)):
+        for driver in self._drivers(template):
             yield Unfit(f"which has no CSI driver {driver}", self._without(driver))
         if template.handler:
             lacks = f"whose runtime has no handler {template.handler}, which its RuntimeClass names"
@@ -210,89 +254,143 @@ class Kubelets:
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
 
-    @cached_property
-    def _refused(self) -> Mapping[object, Mapping[int, str]]:
-        """By owner, the nodes whose kubelets have not admitted a pod of it lately, and why. A younger pod
-        that is Ready there shows that it is over."""
-        index, since = self._table.index, self._snapshot.now - REJECTED_FOR
-        last: dict[object, dict[int, Pod]] = defaultdict(dict)
-        for p in self._snapshot.over:
-            if p.rejected and p.node_name in index and (p.created or 0.0) > since and p.template.controller:
-                of_owner = last[p.template.namespace, p.template.controller]
-                before = of_owner.get(index[p.node_name], p)
-                of_owner[index[p.node_name]] = max(before, p, key=lambda p: p.created or 0.0)
-        for group in self._snapshot.live if last else ():
-            of_owner = last.get((group.template.namespace, group.template.controller), {})
-            for p in group.pods if of_owner else ():
-                no = of_owner.get(index.get(p.node_name, -1))
-                if no is not None and p.ready and (p.created or 0.0) > (no.created or 0.0):
-                    del of_owner[index[p.node_name]]
-        return {owner: {row: p.rejected for row, p in nodes.items()} for owner, nodes in last.items()}
+    def _drivers(self, template: PodTemplate) -> Collection[str]:
+        """The CSI drivers of its volumes."""
+        inline = (v.driver for v in template.volumes if v.kind == "csi")
+        return dict.fromkeys((*self._storage.attachments(template), *inline))
+
+    @remembered()
+    def _concerns(self, template: PodTemplate) -> Sequence[Hashable]:
+        """What a sign may be about that concerns such a pod, or that such a pod undoes: None is the node."""
+        space, drivers = template.namespace, self._drivers(template)
+        images = {c.image for c in (*template.containers, *template.init_containers)}
+        return (
+            *((("owner", space, template.controller),) if template.controller else ()),
+            None,
+            *(("plugins",) if drivers else ()),
+            *(("driver", d) for d in drivers),
+            *(("claim", space, c) for c in template.claims),
+            *(("image", space, i) for i in sorted(images)),
+            *(("exact",) if _exact(template) else ()),
+            *(f"OutOf{r}" for r in (*template.requests, "pods")),
+        )
 
     @cached_property
-    def _pressed(self) -> Bools:
-        """bool[N]: nodes whose kubelets have evicted several pods lately. The node's condition is gone some
-        minutes after each, and then pods come again."""
-        index, since = self._table.index, self._snapshot.now - EVICTED_FOR
-        lately = Counter(p.node_name for p in self._snapshot.over if (p.evicted or 0.0) > since)
-        rows = [index[name] for name, number in lately.items() if number > 1 and name in index]
-        return among(self._table.size, np.array(rows, np.int64))
-
-    @cached_property
-    def _idle(self) -> Bools:
-        """bool[N]: nodes that have not done for long the last that they were asked to: start a pod, or end
-        one. A pod may be to blame itself, so one speaks against its node only if it mounts no claim, and as
-        many of its owner's are Ready elsewhere as hang; or two do, whose owners' pods hang nowhere else."""
-        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
-        hanging = [(p, at) for p in self._snapshot.pods if (at := _hangs(p)) is not None and at <= long_ago]
-        hanging = [(p, at) for p, at in hanging if p.node_name in index and not p.template.claims]
-        if not hanging:
-            return self._table.none
-        nodes, owners = defaultdict[object, set[str]](set), Counter(_kin(p) for p, _ in hanging)
-        begun = dict.fromkeys((p.node_name for p, _ in hanging), 0.0)
-        for p, _ in hanging:
-            nodes[_kin(p)].add(p.node_name)
-        ready = Counter[object]()
-        for p in self._snapshot.pods:
-            # Without the node's network nothing but the pods on it starts.
-            if p.node_name in begun and p.phase in ("Running", "Succeeded") and not p.template.host_network:
-                begun[p.node_name] = max(begun[p.node_name], p.started or p.created or 0.0)
-            elif p.ready and not p.terminating and p.node_name not in begun:
-                ready[_kin(p)] += 1
-        against = Counter[int]()
-        for p, at in hanging:
-            if at > begun[p.node_name]:
-                kin = _kin(p)
-                proof = 2 if ready[kin] >= owners[kin] else int(len(nodes[kin]) == 1)
-                against[index[p.node_name]] += proof
-        return among(self._table.size, np.array([row for row, n in against.items() if n > 1], np.int64))
-
-    @cached_property
-    def _broken(self) -> Mapping[object, Rows]:
-        """By owner, the nodes where its pods crash, and none is Ready: no more than those where one is. None:
-        those where, in the same way, a node-critical DaemonSet's pod is not Ready, be it crashing or not."""
-        index, now = self._table.index, self._snapshot.now
-        long_ago = now - ARRIVAL
-        bad, agents = defaultdict[object, set[str]](set), set[object]()
-        for group in self._snapshot.live:
-            owner = group.template.namespace, group.template.controller
-            agent = owner[1] is not None and owner[1][1] == "DaemonSet"
-            agent = agent and group.template.priority_class == "system-node-critical"
-            for p in group.pods if owner[1] else ():
-                if not p.ready and (agent or p.crashed is not None) and (p.started or now) <= long_ago:
-                    bad[owner].add(p.node_name)
-                    agents.update((owner,) if agent else ())
-        ready: dict[object, set[str]] = {owner: set() for owner in bad}
-        for group in self._snapshot.live if bad else ():
-            there = ready.get((group.template.namespace, group.template.controller), set())
-            there.update(p.node_name for p in group.pods if p.ready)
-        found: dict[object, Rows] = {}
-        for key, on in bad.items():
-            rows = [index[n] for n in on - ready[key] if n in index]
-            if len(rows) <= len(ready[key]):
-                found[key] = np.array(rows, np.int64)
-        found[None] = np.concatenate([_NO_ROWS, *(rows for key, rows in found.items() if key in agents)])
+    def _shown(self) -> Mapping[Hashable, Sequence[Unfit]]:
+        """The nodes on which pods show that others would not start or stay, by what that is about."""
+        signs = defaultdict[tuple[Hashable, int], list[_Sign]](list)
+        for sign in (*self._of_unready(), *self._of_failed(), *self._of_volumes()):
+            signs[sign.about, sign.row].append(sign)
+        rows, later = defaultdict[tuple[Hashable, str, str], list[int]](list), self._undoing(signs)
+        for (about, row), some in signs.items():
+            some.sort(key=lambda s: -s.at)
+            since, tells, weight = sorted(later[about, row]), 0, 0
+            for sign in some:
+                tells, weight = tells + sign.tells, weight + sign.weight
+                if tells >= _ENOUGH and weight >= len(since) - bisect_right(since, sign.at):
+                    most = max(some, key=lambda s: s.tells)
+                    rows[about, most.words, most.remedy].append(row)
+                    break
+        found = defaultdict[Hashable, list[Unfit]](list)
+        for (about, words, remedy), some_rows in rows.items():
+            if some_rows == [_ANYWHERE] and isinstance(about, tuple):
+                nodes = ~among(self._table.size, self._table.image(normalized(about[2]))[1])
+            else:
+                nodes = among(self._table.size, np.array(some_rows, np.int64))
+            found[about].append(Unfit(words, nodes, remedy))
         return found
+
+    def _undoing(self, signs: Collection[tuple[Hashable, int]]) -> Mapping[tuple[Hashable, int], list[float]]:
+        """When pods came that are Ready, or have Succeeded, where there are signs that concern them. Without
+        the node's network nothing but the pods on it starts."""
+        index, abouts = self._table.index, {about for about, _ in signs}
+        nodes = {self._table.names[row] for _, row in signs if row != _ANYWHERE}
+        found = {sign: list[float]() for sign in signs}
+        ended = alike(p for p in self._snapshot.over if p.phase == "Succeeded") if signs else ()
+        for group in (*self._snapshot.live, *ended) if signs else ():
+            concerns = abouts.intersection(self._concerns(group.template))
+            if group.template.host_network:
+                concerns.discard(None)
+            anywhere = [found[a, _ANYWHERE] for a in concerns if (a, _ANYWHERE) in found]
+            for p in group.pods if concerns else ():
+                if (p.node_name in nodes or anywhere) and (p.ready or p.finished):
+                    here = (found.get((a, index.get(p.node_name, _ANYWHERE))) for a in concerns)
+                    for times in (*anywhere, *(h for h in here if h is not None)):
+                        times.append(_came(p))
+        return found
+
+    def _unready(self) -> Mapping[object, Mapping[str, list[Pod]]]:
+        """The pods that have not begun, ended or become Ready for long, by what they run and by node."""
+        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
+        found = defaultdict[object, dict[str, list[Pod]]](lambda: defaultdict(list))
+        for p in (*(p for g in self._snapshot.live for p in g.pods if not p.ready), *self._snapshot.over):
+            at = _hangs(p) if p.deleted is not None or p.finished else p.unbegun or _came(p)
+            if at is not None and at <= long_ago and not p.starting and p.node_name in index:
+                found[_kin(p.template)][p.node_name].append(p)
+        return found
+
+    def _of_unready(self) -> Iterator[_Sign]:
+        """Of those. They may be to blame themselves, so they tell of their node only if as many that run the
+        same are Ready elsewhere; or if they mount no claim, and such pods hang on no other node."""
+        index, bad = self._table.index, self._unready()
+        ready = defaultdict[object, Counter[str]](Counter)
+        for group in self._snapshot.live if bad else ():
+            if group.template.controller is not None and (kin := _kin(group.template)) in bad:
+                ready[kin].update(p.node_name for p in group.pods if p.ready)
+        for kin, nodes in bad.items():
+            elsewhere = sum(n for on, n in ready[kin].items() if on not in nodes)
+            proven = elsewhere >= sum(map(len, nodes.values()))
+            for on, pods in nodes.items():
+                since = [at for p in pods if (at := _hangs(p)) is not None]
+                p, hangs, row = max(pods, key=_came), max(since, default=None), index[on]
+                t, came = p.template, _came(p)
+                if hangs is not None and not t.claims and (proven or len(nodes) == 1):
+                    yield _Sign(None, row, hangs, _ENOUGH if proven else 2 * len(since), _IDLE, _LOOK)
+                elif hangs is not None and proven:
+                    for driver in self._drivers(t):
+                        yield _Sign(("driver", driver), row, hangs, 1, _UNATTACHED, _LOOK)
+                    for claim in t.claims:
+                        yield _Sign(("claim", t.namespace, claim), row, hangs, _ENOUGH, _UNATTACHED, _LOOK)
+                elif hangs is None and proven and not ready[kin][on]:
+                    if None not in (needed := tuple(_needed_by(t))):
+                        yield _Sign(None, row, came - _MEANWHILE, 1, _SICK, _LOOK, weight=len(pods))
+                    for about in needed:
+                        yield _Sign(about, row, p.unready_since or came, _ENOUGH, _AGENT, weight=2)
+                    if any(p.crashed is not None for p in pods):
+                        yield _Sign(("owner", t.namespace, t.controller), row, came, _ENOUGH, _CRASHES)
+                    for image in sorted({p.unpulled for p in pods if p.unpulled}):
+                        words = _UNPULLED.format(image)
+                        yield _Sign(("image", t.namespace, image), _ANYWHERE, came, _ENOUGH, words, _LOOK)
+
+    def _of_failed(self) -> Iterator[_Sign]:
+        """Of pods that kubelets have evicted or not admitted lately. A node's condition is gone some minutes
+        after an eviction, and then pods come again."""
+        index, now = self._table.index, self._snapshot.now
+        for p in self._snapshot.over:
+            t, row, at = p.template, index.get(p.node_name), p.created or 0.0
+            if row is not None and (p.evicted or 0.0) > now - EVICTED_FOR:
+                yield _Sign(None, row, inf, 2, _PRESSED, _RELIEVE)
+            if row is not None and p.rejected and at > now - REJECTED_FOR and t.controller:
+                words = f"which has refused pods of its owner: {p.rejected}"
+                yield _Sign(("owner", t.namespace, t.controller), row, at, _ENOUGH, words, _HEARD)
+                about = "exact" if p.rejected in _UNALIGNED and _exact(t) else p.rejected
+                words = f"which has refused several pods that ask for such things: {p.rejected}"
+                yield _Sign(about, row, at, 1, words, _HEARD)
+
+    def _of_volumes(self) -> Iterator[_Sign]:
+        """Of volumes that have been on their way to a node, or from it, for long."""
+        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
+        for a in self._snapshot.attachments:
+            made, ends = a.metadata.creation_timestamp, a.metadata.deletion_timestamp
+            row, since = index.get(a.spec.node_name), ends or (None if a.status.attached else made)
+            if row is not None and since is not None and (at := since.timestamp()) <= long_ago:
+                about = "driver" if ends is None else "from", a.spec.attacher
+                yield _Sign(about, row, at, 1, _UNATTACHED, _LOOK)
+
+    def keeps(self, template: PodTemplate, row: int) -> bool:
+        """Whether volumes of the pod's drivers do not come off the node that it would leave."""
+        signs = (u for d in self._drivers(template) for u in self._shown.get(("from", d), ()))
+        return any(bool(u.nodes[row]) for u in signs)
 
     @cached_property
     def _minors(self) -> Ints:

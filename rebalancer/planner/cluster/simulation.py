@@ -25,7 +25,16 @@ from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import Node, ails, is_leaving, is_outdated, is_starting, set_up_by, troubles
+from rebalancer.model.node import (
+    Node,
+    ails,
+    is_leaving,
+    is_outdated,
+    is_starting,
+    is_uninitialized,
+    set_up_by,
+    troubles,
+)
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
@@ -133,6 +142,10 @@ class Made(Protocol):
         """The number of the replacement's node."""
 
 
+_SETTLED = 3
+"""So many Ready pods show that a node is set up."""
+
+
 def _is_there(node: Node) -> bool:
     """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
     return bool(node.metadata.uid)
@@ -165,7 +178,7 @@ class Simulation:
         self._bare_frameworks = Frameworks(self._bare)
         self.leaving: Bools = np.array(table.answers(is_leaving), dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
-        self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_)
+        self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_) | self._uninitialized()
         """bool[N]: nodes that are being set up."""
         said = table.answers(troubles)
         # What most nodes have alike says nothing of one of them.
@@ -216,6 +229,18 @@ class Simulation:
         """The state without the pods that may be gone or not be there yet; as it was afterwards."""
         with self.state.removed([key for key in self.unsure if key in self.state.pods]):
             yield
+
+    def _uninitialized(self) -> Bools:
+        """bool[N]: nodes that Karpenter has not seen set up, but for old ones on which pods are Ready that it
+        may have made them for."""
+        table, live = self.state.table, self.snapshot.live
+        found = np.array(table.answers(is_uninitialized), dtype=np.bool_)
+        if found.any():
+            old = np.array(table.answers(set_up_by)) <= self.snapshot.now
+            others = (g.pods for g in live if g.owner is None or g.owner.kind != "DaemonSet")
+            ready = Counter(p.node_name for pods in others for p in pods if p.ready)
+            found &= ~(old & np.array([ready[name] >= _SETTLED for name in table.names], dtype=np.bool_))
+        return found
 
     def _short_of_daemons(self) -> Bools:
         """bool[N]: new nodes on which a pod of a DaemonSet is still to be made. On an old one it counts as

@@ -11,7 +11,19 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
-from tests.support.build import ago, daemon_set, decoded, deployment, node, nodes, objects
+from tests.support.build import (
+    ago,
+    claim,
+    daemon_set,
+    decoded,
+    deployment,
+    node,
+    nodes,
+    objects,
+    stateful_set,
+    volume,
+)
+from tests.support.build.volumes import attachment, csi_node
 from tests.support.scheduler.plain import Json
 
 HOUR = 3600
@@ -82,11 +94,45 @@ def claiming(made: list[Json]) -> list[Json]:
     return made
 
 
-def agent(critical: str = "system-node-critical") -> list[Json]:
+def agent(critical: str = "system-node-critical", priority: int = 2_000_001_000) -> list[Json]:
     made = objects(daemon_set("cni").placed({"a-0": 1, "b-0": 1}).unready(1))
     for o in made:
         if o["kind"] == "Pod":
-            o["spec"]["priorityClassName"] = critical
+            o["spec"] |= {"priorityClassName": critical, "priority": priority}
+    return made
+
+
+def sick(owners: int, age: int = HOUR, *, waits: str = "", away: int = 1, on: str = "b-0") -> list[Json]:
+    """Pods of so many owners that came so long ago and are not Ready on a node; elsewhere they are."""
+    made = []
+    for i in range(owners):
+        made += objects(deployment(f"sick{i}").placed({"a-0": away, on: 1}).unready(away))
+    for o in on_b(made):
+        o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = ago(age)
+        said = {"waiting": {"reason": waits}} if waits else {"running": {}}
+        o["status"]["containerStatuses"] = [{"name": "c", "started": True, "state": said}]
+        o["spec"]["containers"][0]["image"] = "registry.example/app:3" if not waits else o["metadata"]["name"]
+    return made
+
+
+def later(number: int, age: int = 600) -> list[Json]:
+    """So many pods of one owner that came later, and are Ready."""
+    made = objects(deployment("fine").placed({"b-0": number}))
+    for o in on_b(made):
+        o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = ago(age)
+    return made
+
+
+def refused(reason: str, number: int, **asked: str | int) -> list[Json]:
+    """Pods of another owner that a kubelet has not admitted, and what they ask for and are limited to."""
+    made = objects(deployment("other").asks(asked).placed({"a-0": 1, "b-0": number}))
+    for o in made:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            for c in spec.get("containers", ()):
+                c["resources"]["limits"] = c["resources"]["requests"]
+    for o in on_b(made):
+        o["metadata"]["creationTimestamp"] = ago(60)
+        o["status"] = {"phase": "Failed", "reason": reason}
     return made
 
 
@@ -114,6 +160,13 @@ BARRED: dict[str, Callable[[], list[Json]]] = {
     ],
     "pods do not end": lambda: ending(other(b_0=5)),
     "the node-critical agent is not Ready": agent,
+    "the cluster-critical agent is not Ready": lambda: agent("system-cluster-critical", 2_000_000_000),
+    "of the pods that came later fewer are Ready": lambda: [*agent(), *later(2)],
+    "pods of three owners are not Ready": lambda: sick(3),
+    "more of them than came later and are Ready": lambda: [*sick(4), *later(4)],
+    "their images cannot be pulled there": lambda: sick(3, waits="ImagePullBackOff"),
+    "their containers are being created for an hour": lambda: sick(3, waits="ContainerCreating"),
+    "three pods that came lately found too little cpu": lambda: refused("OutOfcpu", 3, cpu="1"),
     "its kubelet has evicted several, as it ran short of something": lambda: evicted(100, 1500),
 }
 FREE: dict[str, Callable[[], list[Json]]] = {
@@ -127,7 +180,17 @@ FREE: dict[str, Callable[[], list[Json]]] = {
     "another has started since": lambda: [*creating(other(b_0=3), 2 * HOUR), *started(HOUR)],
     "a finalizer holds them": lambda: ending(other(b_0=5), finalizers=["x/y"]),
     "another has started since they should have ended": lambda: [*ending(other(b_0=5)), *started(HOUR)],
-    "it is not Ready, and not node-critical": lambda: agent("system-cluster-critical"),
+    "it is not Ready, and not critical": lambda: agent("important", 1_000_000_000),
+    "three came later and are Ready": lambda: [*agent(), *later(3)],
+    "two owners' pods are not Ready": lambda: sick(2),
+    "not for long enough": lambda: sick(5, 500),
+    "they are Ready nowhere": lambda: sick(5, away=0),
+    "more came with them, or later, and are Ready": lambda: [*sick(3), *later(4, HOUR)],
+    "two pods found too little cpu": lambda: refused("OutOfcpu", 2, cpu="1"),
+    "three found no room for what this does not ask for": lambda: refused("OutOfexample.com/gpu", 3, cpu="1"),
+    "three found no cpus of their own, which this does not ask for": lambda: refused(
+        "TopologyAffinityError", 3, cpu="1", memory="1Gi"
+    ),
     "its kubelet has evicted one": lambda: evicted(100),
     "that was long ago": lambda: evicted(HOUR, 2 * HOUR),
     "that was on two nodes": lambda: [*evicted(100), *evicted(100, 2 * HOUR, node="b-1")],
@@ -136,7 +199,8 @@ FREE: dict[str, Callable[[], list[Json]]] = {
 
 
 def web() -> list[Json]:
-    return objects(nodes(a=1, b=2), deployment("web").spread("zone").placed({"a-0": 3}))
+    owner = deployment("web").spread("zone").asks({"cpu": "500m"})
+    return objects(nodes(a=1, b=2), owner.placed({"a-0": 3}))
 
 
 @pytest.mark.parametrize("case", BARRED)
@@ -151,6 +215,151 @@ def test_no_move_could_land_on_a_node_that_has_not_done_what_it_was_last_asked_t
 @pytest.mark.parametrize("case", FREE)
 def test_a_node_is_not_barred_where_the_pods_may_be_to_blame(case: str) -> None:
     assert len(plan(decoded([*web(), *FREE[case]()])).moves) == 1
+
+
+@pytest.mark.parametrize(("number", "moves"), [(3, 0), (2, 1)])
+@pytest.mark.parametrize("reason", ["TopologyAffinityError", "UnexpectedAdmissionError"])
+def test_who_needs_cpus_of_its_own_hears_of_others_that_found_none(
+    reason: str, number: int, moves: int
+) -> None:
+    asks: dict[str, str | int] = {"cpu": "2", "memory": "1Gi"}
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone").asks(asks).placed({"a-0": 3}))
+    for o in made:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})) if o["kind"] != "Node" else ():
+            for c in spec.get("containers", ()):
+                c["resources"]["limits"] = asks
+    assert len(plan(decoded([*made, *refused(reason, number, **asks)])).moves) == moves
+
+
+@pytest.mark.parametrize(
+    ("namespace", "image", "moves"),
+    [("default", "registry.example/app:1", 0), ("default", "x:1", 1), ("ops", "registry.example/app:1", 1)],
+)
+@pytest.mark.parametrize("on", ["b-0", "c-0"])
+def test_an_image_that_another_cannot_pull_is_no_certain_one(
+    namespace: str, image: str, on: str, moves: int
+) -> None:
+    """In its namespace: elsewhere there may be other secrets. Nor does it matter where a node has it."""
+    made = objects(deployment("other", namespace).placed({"a-0": 1, on: 1}).unready(1))
+    for o in made:
+        if o["kind"] == "Pod":
+            o["spec"]["containers"][0]["image"] = image
+            if o["spec"]["nodeName"] == on:
+                said = {"waiting": {"reason": "ErrImagePull"}}
+                o["status"]["containerStatuses"] = [{"name": "c", "state": said}]
+                o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = ago(HOUR)
+    owner = deployment("web").spread("zone").placed({"a-0": 3, "c-0": 3})
+    there = objects(nodes(a=1, b=1, c=1), owner)
+    assert len(plan(decoded([*there, *made])).moves) == 2 * moves
+    for o in there:
+        if o["kind"] == "Node":
+            o["status"]["images"] = [{"names": [image], "sizeBytes": 1}]
+    assert plan(decoded([*there, *made])).moves
+
+
+def storing(name: str, **placed: int) -> Any:
+    owner = stateful_set(name).zonal_volumes({"a-0": "a", "a-1": "a"})
+    return owner.placed({n.replace("_", "-"): c for n, c in placed.items()})
+
+
+def hanging(made: list[Json]) -> list[Json]:
+    """Their pods on a-1 have no sandbox for an hour."""
+    for o in made:
+        if o["kind"] == "Pod" and o["spec"]["nodeName"] == "a-1":
+            o["status"] = {"phase": "Pending", "startTime": ago(HOUR)}
+            o["metadata"]["creationTimestamp"] = ago(HOUR)
+            said = {"type": SANDBOX, "status": "False", "lastTransitionTime": ago(HOUR)}
+            o["status"]["conditions"] = [said]
+    return made
+
+
+def attaching(number: int, on: str = "a-1", driver: str = "csi.example", age: int = HOUR) -> list[Json]:
+    """Volumes that are not attached yet."""
+    made = objects(*(attachment(f"pv-{i}", on, driver=driver) for i in range(number)))
+    for o in made:
+        o["metadata"]["creationTimestamp"], o["status"] = ago(age), {"attached": False}
+    return made
+
+
+def detaching(number: int, on: str = "a-0") -> list[Json]:
+    made = attaching(number, on)
+    for o in made:
+        o["metadata"]["deletionTimestamp"], o["status"] = ago(HOUR), {"attached": True}
+    return made
+
+
+def plugin(*, bad: bool = True) -> list[Json]:
+    made = objects(daemon_set("csi").placed({"a-0": 1, "a-1": 1}).unready(*((1,) if bad else ())))
+    for o in made:
+        if o["kind"] == "Pod":
+            o["spec"]["containers"].append({"name": "node-driver-registrar", "image": "r:1"})
+    return made
+
+
+STORED: dict[str, tuple[Callable[[], list[Json]], bool]] = {
+    "nothing": (list, True),
+    "three owners' volumes have not come": (
+        lambda: hanging(objects(*(storing(f"s{i}", a_0=2, a_1=1) for i in range(3)))),
+        False,
+    ),
+    "nor have one owner's: its own fault": (lambda: hanging(objects(storing("s", a_0=4, a_1=3))), True),
+    "volumes of three owners, and there are no others": (
+        lambda: hanging(objects(*(storing(f"s{i}", a_1=1) for i in range(3)))),
+        True,
+    ),
+    "three are not attached": (lambda: attaching(3), False),
+    "two are not": (lambda: attaching(2), True),
+    "another driver's": (lambda: attaching(3, driver="other.example"), True),
+    "on another node": (lambda: attaching(3, "a-0"), True),
+    "not for long": (lambda: attaching(3, age=300), True),
+    "three do not come off the node that it would leave": (lambda: detaching(3), False),
+    "three do not come off the other": (lambda: detaching(3, "a-1"), True),
+    "its driver's agent is not Ready": (plugin, False),
+    "it is": (lambda: plugin(bad=False), True),
+}
+
+
+@pytest.mark.parametrize(("made", "moves"), STORED.values(), ids=STORED)
+def test_nobody_is_sent_where_volumes_of_its_driver_do_not_come(
+    made: Callable[[], list[Json]], moves: bool
+) -> None:
+    db = storing("db", a_0=3).spread("hostname")
+    found = decoded([*objects(nodes(a=2), csi_node("a-0"), csi_node("a-1"), db), *made()])
+    assert bool(plan(found).moves) is moves
+
+
+def test_the_agent_of_a_csi_driver_is_nothing_to_pods_without_its_volumes() -> None:
+    owner = deployment("web").spread("hostname").placed({"a-0": 3})
+    assert plan(decoded([*objects(nodes(a=2), owner), *plugin()])).moves
+
+
+def test_a_claim_that_hangs_for_others_is_no_certain_one() -> None:
+    made = objects(volume("pv", "shared"), claim("shared", "pv"), nodes(a=1, b=2))
+    for o in made[:2]:
+        o["spec"]["accessModes"] = ["ReadWriteMany"]
+    web, others = (
+        deployment("web").spread("zone").placed({"a-0": 3}),
+        [deployment(f"o{i}").placed({"a-0": 1, f"b-{i}": 1}) for i in range(2)],
+    )
+    for o in (mounting := objects(web, others)):
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]
+    assert plan(decoded([*made, *objects(web)])).moves
+    assert not plan(decoded([*made, *creating(mounting, HOUR)])).moves
+
+
+@pytest.mark.parametrize(("age", "pods", "moves"), [(2 * HOUR, 3, 1), (2 * HOUR, 2, 0), (HOUR - 60, 3, 0)])
+def test_a_node_that_karpenter_never_labels_is_set_up_if_pods_are_ready_there(
+    age: int, pods: int, moves: int
+) -> None:
+    made = objects(node("b-0").zone("b").label("karpenter.sh/nodepool", "default"))
+    made[0]["metadata"]["creationTimestamp"] = ago(age)
+    owner = deployment("web").spread("zone").placed({"a-0": 3})
+    others = deployment("others").placed({"b-0": pods})
+    found = decoded([*made, *objects(nodes(a=1), owner, others, daemon_set("ds").placed({"b-0": 1}))])
+    assert len(plan(found).moves) == moves
+    if age < HOUR:
+        assert next_change(found, PolicyOptions()) <= found.now + 60
 
 
 @pytest.mark.parametrize(("in_b", "moves"), [(1, False), (2, True)])
@@ -171,7 +380,9 @@ def test_a_node_that_was_made_for_one_pod_takes_no_other(kind: str, moves: int) 
     assert len(plan(made).moves) == moves
 
 
-@pytest.mark.parametrize("made", [creating(other(b_0=3), 300), evicted(100, HOUR - 300)])
+@pytest.mark.parametrize(
+    "made", [creating(other(b_0=3), 300), evicted(100, HOUR - 300), attaching(3, age=300), sick(3, 300)]
+)
 def test_it_is_known_when_what_pods_show_of_nodes_changes_with_time(made: list[Json]) -> None:
     found = decoded([*web(), *made])
     assert next_change(found, PolicyOptions()) <= found.now + 300
