@@ -15,6 +15,7 @@ from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
+from rebalancer.model.workload import UNASKED
 from rebalancer.policy import owners
 from rebalancer.policy.annotations import LOCAL_VOLUMES
 from rebalancer.policy.evictable import STEERING
@@ -46,7 +47,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
-    | {"Drifted", RESIZE_PENDING, SANDBOX, *LEAVING_CONDITIONS}
+    | {"Drifted", "ReplicaFailure", RESIZE_PENDING, SANDBOX, *LEAVING_CONDITIONS}
 )
 _KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", owners.VOLCANO.rstrip("/")}
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
@@ -232,7 +233,7 @@ def condition(value: Any, naming: Naming) -> dict[str, Any] | None:
     if isinstance(reason, str) and _REASON.fullmatch(reason):
         found["reason"] = reason
     if value.get("message"):
-        found["message"] = _REDACTED
+        found["message"] = next((say for say in UNASKED if say in str(value["message"])), _REDACTED)
     return found
 
 

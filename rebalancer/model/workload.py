@@ -11,6 +11,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector
 
+UNASKED = ("failed calling webhook", "Internal error occurred")
+"""What the message of a ReplicaFailure has where the API server could not ask a webhook whose failurePolicy
+is Fail, or failed itself: new pods of others may be refused as well."""
 _MAX_SURGE = "25%"
 """Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
 
@@ -29,6 +32,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     `on_nodes`: on how many nodes a DaemonSet's controller would have a pod, or leave one; None = not said.
     `failing`: the reason of a condition by which its controller says that pods cannot be made
     (ReplicaFailure), or have not become ready in time (ProgressDeadlineExceeded); "" if there is none.
+    `unasked_since`: since when that is because the API server could not ask a webhook, or failed inside.
     """
 
     kind: str
@@ -58,6 +62,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     node: str = ""
     security: bytes = b""
     failing: str = ""
+    unasked_since: float | None = None
 
     @property
     def name(self) -> str:

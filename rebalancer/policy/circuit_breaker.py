@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.workload import Workload
 from rebalancer.policy.ledger import HOUR, Circuit, Ledger
 from rebalancer.policy.options import Limit
 
@@ -61,6 +62,28 @@ def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason
         f"{not_ready} of {len(nodes)} nodes are NotReady, at most {most} may be",
         {"notReady": not_ready, "nodes": len(nodes), "most": most},
         "mend the nodes; the limit is breaker.maxNotReadyNodes",
+    )
+
+
+UNASKED_FOR = 1800.0
+"""Seconds for which a workload tells of others that their pods may not be made. Its controller tries again
+every 17 min at least, and takes back what it said when that succeeds; what lasts longer is its own."""
+
+
+def not_made(workloads: Iterable[Workload], now: float) -> Reason | None:
+    """Why nothing is evicted while the API server cannot ask a webhook, or fails inside, for new pods."""
+    since = ((w, w.unasked_since) for w in workloads if w.unasked_since is not None)
+    refused = sorted({w.counted_as for w, at in since if now - at < UNASKED_FOR})
+    if not refused:
+        return None
+    kind, namespace, name = refused[0].split("/")
+    more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return Reason(
+        ReasonCode.CLUSTER_UNWELL,
+        f"the API server refuses new pods of {kind} {namespace}/{name}{more}, as it cannot ask a webhook or "
+        "fails inside: it may refuse others, too",
+        {"refused": len(refused)},
+        f"kubectl -n {namespace} describe {kind.lower()} {name} says which; it ends when pods are made",
     )
 
 

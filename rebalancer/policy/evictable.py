@@ -25,6 +25,7 @@ from rebalancer.policy.annotations import (
     verdict,
 )
 from rebalancer.policy.budgets import Budgets, Shares
+from rebalancer.policy.circuit_breaker import UNASKED_FOR, not_made
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
@@ -191,6 +192,7 @@ class Evictable:
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self.by_node = ByNode(snapshot, attached)
+        self._not_made = not_made(snapshot.workloads, snapshot.now)
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:
@@ -376,7 +378,7 @@ class Evictable:
             )
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
         busy = self.owners.why_not(owner) or self.owners.restarting(pod)
-        return busy or waits or self._by_namespace(pod, owner)
+        return busy or waits or self._not_made or self._by_namespace(pod, owner)
 
     def _by_namespace(self, pod: Pod, owner: Workload) -> Reason | None:
         """What the namespace's own annotations make of new pods."""
@@ -460,11 +462,9 @@ class Evictable:
         return None
 
     def _loses_data(self, pod: Pod) -> bool:
-        """Whether a volume of the pod holds data that ends with it, or stays behind.
-
-        One that its owner's template lacks holds none of the app's: admission added it, for a mesh's proxy or
-        an agent; unless nobody would have made new pods when somebody took it out of the template. What is in
-        memory counts, as for the descheduler: it outlives containers.
+        """Whether data of the app ends with the pod, or stays behind. A volume that its owner's template lacks
+        holds none: admission added it, for a mesh's proxy; unless nobody would have made new pods when it was
+        taken out of the template. What is in memory counts, as for the descheduler: it outlives containers.
         """
         owner, obeyed = self.owners.of(pod), "cluster-autoscaler" in self._options.foreign_annotations
         given_up = pod.annotations.get(LOCAL_VOLUMES, "").split(",") if obeyed else ()
@@ -569,8 +569,8 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     """The first moment after `snapshot.now`, in seconds of the epoch, at which a rule that reads the clock
     may say something else; infinity if there is none.
 
-    Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
-    that Karpenter is about to replace, that are new, have refused or evicted pods, or do not
+    Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, refused
+    workloads, nodes that Karpenter is about to replace, that are new, have refused or evicted pods, or do not
     start or end one, attach or detach a volume.
     """
     now = snapshot.now
@@ -582,7 +582,9 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     meta = (a.metadata for a in snapshot.attachments)
     moved = (t for m in meta for t in (m.creation_timestamp, m.deletion_timestamp) if t is not None)
     volumes = (t.timestamp() + ARRIVAL for t in moved)
-    first = min((t for t in (*nodes, *heard, *evicted, *hanging, *volumes) if t > now), default=math.inf)
+    refused = (w.unasked_since + UNASKED_FOR for w in snapshot.workloads if w.unasked_since is not None)
+    every = (*nodes, *heard, *evicted, *hanging, *volumes, *refused)
+    first = min((t for t in every if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -444,11 +444,11 @@ class WatchCache:
         found = self._find(kind, (namespace, name, kind)) if kind in self._stores else None
         return found if isinstance(found, Workload) else None
 
-    def workloads(self, namespace: str) -> tuple[Workload, ...]:
-        """All workloads of a namespace; none of kinds that may not be read."""
+    def workloads(self, namespace: str = "") -> tuple[Workload, ...]:
+        """All workloads of a namespace, "" for all; none of kinds that may not be read."""
         stores = [self._stores[k] for k in sorted(WORKLOADS & self._stores.keys())]
         every = (o for store in stores for o in store.every())
-        return tuple(o for o in every if isinstance(o, Workload) and o.namespace == namespace)
+        return tuple(o for o in every if isinstance(o, Workload) and namespace in ("", o.namespace))
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace; none where they may not be read."""

@@ -17,7 +17,7 @@ from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, PLAIN, WORKLOADS, Object
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
-from rebalancer.model.workload import ResourceQuota, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import UNASKED, ResourceQuota, VerticalPodAutoscaler, Workload
 
 # JSON of a node → `Node`, with what nodes have in common as one object in all of them.
 #
@@ -231,6 +231,7 @@ class Decoder:
             node=made.node_name,
             security=spec.template.security() if spec.template is not None and makes_pods else b"",
             failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
+            unasked_since=next(filter(None, map(_unasked_since, status.conditions)), None),
         )
 
 
@@ -238,6 +239,13 @@ def _fails(condition: Condition) -> bool:
     """Whether an owner's controller says that its pods cannot be made, or did not become ready in time."""
     late = condition.type == "Progressing" and condition.reason == "ProgressDeadlineExceeded"
     return late or (condition.type == "ReplicaFailure" and condition.status == "True")
+
+
+def _unasked_since(condition: Condition) -> float | None:
+    """Since when the API server could not ask a webhook, or failed inside, by such a condition."""
+    at = condition.last_transition_time
+    ours = _fails(condition) and any(say in condition.message for say in UNASKED)
+    return at.timestamp() if at is not None and ours else None
 
 
 def _check_quantities(value: Object) -> None:

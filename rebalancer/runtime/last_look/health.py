@@ -30,6 +30,7 @@ from rebalancer.policy.circuit_breaker import (
     CircuitLimits,
     expired,
     judged_since,
+    not_made,
     overlooked,
     silent,
     too_many_displaced,
@@ -400,6 +401,8 @@ class Health:
 
     def unwell(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
         """Why nothing is evicted, whatever the schedulers do. Raises CacheNotReadyError."""
+        if (reason := not_made(self._watched.workloads(), self._clock.now())) is not None:
+            return reason
         if self._memory is None or self._memory.limits is None:
             return None
         limits = (self._memory.limits, *also)

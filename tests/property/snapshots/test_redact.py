@@ -22,7 +22,7 @@ from rebalancer.model.snapshot import KINDS
 from rebalancer.planner.plan import Plan
 from rebalancer.policy import owners
 from rebalancer.spread.arrays import natural
-from tests.support.build import NodeBuilder, node, nodes, objects, workload
+from tests.support.build import NodeBuilder, ago, deployment, node, nodes, objects, workload
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -165,6 +165,16 @@ def test_so_is_one_with_nodes_that_come_and_go(there: NodeBuilder) -> None:
     web = workload("web").spread("zone", 1)
     web._spec["tolerations"] = [{"operator": "Exists"}]
     check(objects(node("a-0").zone("a"), there, web.placed({"a-0": 4})))
+
+
+def test_so_is_one_in_which_a_webhook_does_not_answer() -> None:
+    said = 'Internal error occurred: failed calling webhook "mutate.acme-bank.example"'
+    fails = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": said}
+    other = objects(deployment("api").placed({"a-0": 1}))
+    for o in other:
+        if o["kind"] == "Deployment":
+            o["status"]["conditions"] = [fails | {"lastTransitionTime": ago(60)}]
+    check(objects(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}), other))
 
 
 CONTROLLERS = [

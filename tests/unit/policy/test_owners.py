@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
 
 from rebalancer.model.reason import ReasonCode
+from rebalancer.policy.circuit_breaker import UNASKED_FOR
+from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import (
+    NOW,
     OwnerBuilder,
+    ago,
     decoded,
     deployment,
     nodes,
@@ -21,7 +26,7 @@ from tests.support.build import (
 )
 from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
-from tests.unit.policy.judged import code, judged, merged, patched, web
+from tests.unit.policy.judged import cluster, code, judged, merged, patched, web
 from tests.unit.policy.test_evictable import namespace, priority_class
 
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]
@@ -455,3 +460,36 @@ def test_a_group_of_a_leader_that_is_made_anew_is_left_alone(size: str, missing:
     if reason is not None:
         assert f"is made anew: {missing} of its pods are not Ready yet" in reason.message
         assert reason.numbers == {"notReady": missing}
+
+
+UNASKED = [
+    ('Internal error occurred: failed calling webhook "mutate.acme.example": refused', 120, True),
+    ("Internal error occurred: etcd", 120, True),
+    ('admission webhook "validate.acme.example" denied the request', 120, False),
+    ("pods is forbidden: exceeded quota", 120, False),
+    (
+        'Internal error occurred: failed calling webhook "mutate.acme.example": refused',
+        3600,
+        False,
+    ),
+]
+
+
+def refused(message: str, seconds: float, kind: str = "Deployment") -> list[Json]:
+    """Another Deployment, in another namespace, that says so for so many seconds."""
+    says = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    status = {"conditions": [says | {"lastTransitionTime": ago(seconds)}]}
+    return patched(kind, {"status": status}, deployment("api", namespace="other").placed({"a-0": 1}))
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
+@pytest.mark.parametrize(("message", "seconds", "stays"), UNASKED)
+def test_while_the_api_server_cannot_make_the_pods_of_one_those_of_others_stay(
+    message: str, seconds: float, stays: bool, kind: str
+) -> None:
+    things = [*objects(app()), *refused(message, seconds, kind)]
+    reason = judged(*things)
+    assert (reason is not None and reason.code is ReasonCode.CLUSTER_UNWELL) is stays
+    assert reason is None or "Deployment other/api, as it" in reason.message
+    changes = next_change(cluster(*things), PolicyOptions())
+    assert changes == (NOW - seconds + UNASKED_FOR if stays else inf)

@@ -56,8 +56,8 @@ class Blind(WatchCache):
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         return tuple(v for v in self._cluster.vertical_autoscalers if v.metadata.namespace == namespace)
 
-    def workloads(self, namespace: str) -> tuple[Workload, ...]:
-        return tuple(w for w in self._cluster.workloads if w.namespace == namespace)
+    def workloads(self, namespace: str = "") -> tuple[Workload, ...]:
+        return tuple(w for w in self._cluster.workloads if namespace in ("", w.namespace))
 
     def services(self, namespace: str) -> tuple[Service, ...]:
         return tuple(s for s in self._cluster.services if s.metadata.namespace == namespace)
