@@ -37,14 +37,19 @@ Component = Literal["brake", "ledger", "lease", "plan", "scale-in"]
 
 
 class Place(Struct, frozen=True):
-    """Namespace and name of an object."""
+    """Namespace and name of a ConfigMap or a Lease. Without the one: a namespace, which can be paused too."""
 
     namespace: str
     name: str
 
     def __str__(self) -> str:
         """As messages name a ConfigMap."""
-        return f"ConfigMap {self.namespace}/{self.name}"
+        return f"ConfigMap {self.namespace}/{self.name}" if self.namespace else self.kubectl
+
+    @property
+    def kubectl(self) -> str:
+        """As commands name a ConfigMap."""
+        return f"configmap {self.name} -n {self.namespace}" if self.namespace else f"namespace {self.name}"
 
     @property
     def label(self) -> str:
@@ -377,12 +382,11 @@ def by_run(annotations: Mapping[str, str]) -> str:
 
 def slips(connection: Connection, place: Place) -> dict[str, str]:
     """What on the brake there was meant to pause, in words → the command that ends it. Raises KubeError."""
-    what = f"configmap {place.name} -n {place.namespace}"
     try:
         there = msgspec.convert(ask_config_map(connection, "get", place), Brake)
     except NotFoundError:
         return {}
-    return {said: command.format(what) for said, command in there.slips.items()}
+    return {said: command.format(place.kubectl) for said, command in there.slips.items()}
 
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:
@@ -443,9 +447,10 @@ def _edit_once(
 def ask_config_map(
     connection: Connection, verb: str, place: Place, body: Any = None, timeout: float = _TIMEOUT
 ) -> dict[str, Any]:
-    """One request about one ConfigMap; the answer whole. Raises KubeError."""
-    target = Target(verb, CONFIG_MAPS, place.namespace, place.name)
-    path = CONFIG_MAPS.path(place.namespace, "" if verb == "create" else place.name)
+    """One request about one ConfigMap, or a namespace; the answer whole. Raises KubeError."""
+    resource = CONFIG_MAPS if place.namespace else RESOURCES["Namespace"]
+    target = Target(verb, resource, place.namespace, place.name)
+    path = resource.path(place.namespace, "" if verb == "create" else place.name)
     answer = connection.request(_METHODS[verb], path, target, body=body, read_timeout=timeout)
     if verb != "delete":
         connection.decoded(answer.body, Brake, target)

@@ -322,7 +322,12 @@ def run(
 
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", "-n", metavar="NAME", help="The brake in this namespace only. Default: all."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Only the rebalancer in this namespace; where none is there, the namespace's own pods.",
+    ),
 ]
 Domain = Annotated[
     str,
@@ -397,12 +402,16 @@ def pause(
         return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
 
     with options.reached(config, reach) as (settings, connection):
-        done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
+        done = pause_all(settings, connection, value, domain=domain, namespace=namespace, whole=undo)
         slip = bool(domain) and nobody_in(connection, domain)
         undone = give_back_all(settings, connection) if undo and not done.not_set else []
     end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
-    until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
+    if namespace:
+        end += f" -n {namespace}"
+        by = "by the rebalancer of" if all(p.namespace for p in done.brakes) else "in"
+        paused = paused.replace("evictions", f"evictions {by} namespace {namespace}")
+    until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     if slip:
         paused = f"no node is in {domain}: unless one has been, all evictions are paused"
     if done.not_set:

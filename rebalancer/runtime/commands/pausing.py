@@ -1,4 +1,4 @@
-"""Pausing and resuming everything: every brake of the cluster, and who has seen it.
+"""Pausing and resuming everything: every brake of the cluster, and who has seen it; or one namespace.
 
 A brake that is no installation's is set as well, which harms nobody. What could not be set or seen is named.
 """
@@ -18,6 +18,7 @@ from http import HTTPStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import (
     BrakeSet,
     LedgerConflictError,
@@ -79,13 +80,15 @@ def pause_all(
     *,
     domain: str = "",
     namespace: str = "",
+    whole: bool = False,
     patience: float = PATIENCE,
 ) -> Done:
     """Sets every brake, and waits until each instance that runs has seen it.
 
     `value`: of the annotation, by the time now: the API server's, as this machine's clock may be wrong.
-    `domain`: only what this domain (key=value) could change is paused. `namespace`: there only. Raises
-    KubeError where the API server does not answer.
+    `domain`: only what this domain (key=value) could change is paused. `namespace`: the installation there,
+    or the namespace itself, if it has none. `whole`: with nothing less than an installation. Raises KubeError
+    where the API server does not answer, UserError where a namespace cannot be told so.
     """
     wait = threading.Event().wait
     said, key = f"{domain} {value(server_time(connection) or time.time())}".strip(), _key(domain)
@@ -103,6 +106,8 @@ def pause_all(
         found = survey(
             settings, connection, namespace=namespace, wait=wait, backoff=_HASTY, bears=(KubeError,)
         )
+        if found.elsewhere and (domain or whole):
+            raise UserError(f"no rebalancer is in namespace {namespace}", "leave out -n, or name its own")
         wanted = brakes_to_set(found, settings, connection, namespace)
         wanted = {place: create for place, create in wanted.items() if place not in tried}
         if not wanted:
@@ -177,8 +182,8 @@ def _without_lease(connection: Connection, found: Survey, wait: Wait) -> list[st
 def resume_all(settings: Settings, connection: Connection, *, domain: str = "", namespace: str = "") -> Done:
     """Lifts every brake that is set, and makes the one that an installation lacks.
 
-    `domain`: what was paused for it alone. `namespace`: there only. Raises KubeError where the API server
-    does not answer.
+    `domain`: what was paused for it alone. `namespace`: as above. Raises KubeError where the API server does
+    not answer.
     """
     wait = threading.Event().wait
     found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
@@ -280,11 +285,12 @@ def _not_looked_for(found: Survey) -> list[str]:
 
 def _refused(place: Place, key: str, value: str | None, error: KubeError) -> str:
     """What is left to do, as a command for somebody who may."""
-    here = f"configmap {place.name} -n {place.namespace}"
     said = f"{key}-" if value is None else f"{key}={shlex.quote(value)} --overwrite"
-    command = f"kubectl annotate {here} {said}"
+    command = f"kubectl annotate {place.kubectl} {said}"
     if error.target is not None and error.target.verb == "create":
-        command = f"kubectl create {here} && {command}"
+        command = f"kubectl create {place.kubectl} && {command}"
+    if not place.namespace and value is not None:
+        command += "; `rebalancer pause` pauses everything"
     what = "lifted" if value is None else "set"
     return f"{place} is not {what}: {error}; somebody who may does it with: {command}"
 

@@ -53,7 +53,7 @@ class PauseCheck:
 
     def why_not(self) -> Reason | None:
         """Why nothing may be done; raises KubeError where that is not known."""
-        what = f"configmap {self._place.name} -n {self._place.namespace}"
+        what = self._place.kubectl
         begun, self._begun = self._begun, None
         try:
             # What was read for a look that went no further may be old by now.

@@ -57,13 +57,21 @@ class Places(Struct, frozen=True, kw_only=True):
 
 class Survey(Struct, frozen=True, kw_only=True):
     """What a cluster has. `granted`: the namespaces that an administrator has let in, as far as can be seen.
-    `blind`: what kept from looking everywhere, or from seeing who was let in ("grants")."""
+    `blind`: what kept from looking everywhere, or from seeing who was let in ("grants"). `elsewhere`: a
+    namespace was named that has no installation, and another has one, or may have one that cannot be seen."""
 
     brakes: Sequence[Found] = ()
     ledgers: Sequence[Found] = ()
     leases: Sequence[Found] = ()
     granted: frozenset[str] = frozenset()
     blind: Mapping[Component | Literal["grants"], KubeError] = {}
+    elsewhere: bool = False
+
+    @property
+    def homes(self) -> frozenset[str]:
+        """The namespaces of installations. A mere brake is a sign where there is no better."""
+        sure = self.granted.union(f.place.namespace for f in self.held)
+        return sure or frozenset(f.place.namespace for f in self.live)
 
     @property
     def live(self) -> list[Found]:
@@ -89,22 +97,26 @@ def survey(
     backoff: Backoff = DEFAULT_BACKOFF,
     bears: tuple[type[KubeError], ...] = _NOT_ALLOWED,
 ) -> Survey:
-    """Looks for all of them by label and by name. `namespace`: there only.
+    """Looks for all of them by label and by name. `namespace`: those there are given back, and `elsewhere`.
 
     Where that ends with an error that it `bears`, those of the usual names are looked at in the namespaces
     that come to mind. Raises any other KubeError.
     """
     blind: dict[Component | Literal["grants"], KubeError] = {}
+    everywhere = True
     named = namespace or settings.ledger.namespace
     homes = usual_homes(settings, connection, namespace)
 
     def look(component: Component, name: str) -> list[Found]:
-        try:
-            return find(connection, component, name, namespace, wait=wait, backoff=backoff)
-        except bears as e:
-            log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
-            if not named or not isinstance(e, _NOT_ALLOWED):
-                blind[component] = e
+        nonlocal everywhere
+        for where in dict.fromkeys(("", namespace)):
+            try:
+                return find(connection, component, name, where, wait=wait, backoff=backoff)
+            except bears as e:
+                log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
+                everywhere = False
+                if not named or not isinstance(e, _NOT_ALLOWED):
+                    blind[component] = e
         found = []
         for home in homes:
             try:
@@ -115,17 +127,30 @@ def survey(
 
     let_in = frozenset[str]()
     try:
-        if not namespace:
-            let_in = granted(connection, wait=wait, backoff=backoff)
+        let_in = granted(connection, wait=wait, backoff=backoff)
     except bears as e:
         log.info("where the tool was installed cannot be seen: %s", e.message)
         blind["grants"] = e
-    return Survey(
+    found = Survey(
         brakes=look("brake", settings.brake.name),
         ledgers=look("ledger", settings.ledger.name),
         leases=look("lease", settings.leader_election.name),
         granted=let_in,
         blind=blind,
+    )
+    if not namespace:
+        return found
+
+    def there(every: Sequence[Found]) -> list[Found]:
+        return [f for f in every if f.place.namespace == namespace]
+
+    return Survey(
+        brakes=there(found.brakes),
+        ledgers=there(found.ledgers),
+        leases=there(found.leases),
+        granted=found.granted & {namespace},
+        blind=blind,
+        elsewhere=namespace not in found.homes and bool(found.homes or not everywhere),
     )
 
 
@@ -147,7 +172,8 @@ def brakes_to_set(
 
     Beside those that were found: the one that a running instance says it looks at (in its own namespace,
     since a lease may be anybody's), and one in each place where an installation, or the settings, want one.
-    Those that most likely count come first, as anybody may have made any number.
+    Those that most likely count come first, as anybody may have made any number. A namespace whose pods
+    another one's installation evicts is paused itself: nobody would read a brake there.
     """
     wanted = {b.place: True for b in found.brakes}
     for lease in found.leases:
@@ -155,6 +181,8 @@ def brakes_to_set(
         if lease.holder and seen is not None and seen.brake.namespace == lease.place.namespace:
             wanted[seen.brake] = True
     said = namespace or settings.brake.namespace or settings.ledger.namespace
+    if found.elsewhere:
+        return wanted | {Place("", namespace): False}
     lacking = ({said} if said else found.granted) - {p.namespace for p in wanted}
     held = {x.place.namespace for x in found.held}
     if not wanted and not lacking:
@@ -322,7 +350,7 @@ def make_brake(
     while True:
         found = survey(settings, connection, wait=wait)
         for other in found.brakes:
-            what = f"configmap {other.place.name} -n {other.place.namespace}"
+            what = other.place.kubectl
             why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
             if why is not None and other.place != brake:
                 raise UserError(why.message, why.remedy)

@@ -306,7 +306,7 @@ def test_resuming_names_what_it_lifts_and_nothing_else(tmp_path: Path) -> None:
         brake(server, *REAL)
         brake(server, *DECOY)
         assert call(server, tmp_path, "pause", "-n", "ops").stdout.endswith(
-            "resume`: ConfigMap ops/rebalancer-brake\n"
+            "resume -n ops`: ConfigMap ops/rebalancer-brake\n"
         )
         assert (said(server, *REAL), said(server, *DECOY)) == ("true", None)
         elsewhere = call(server, tmp_path, "resume", "--namespace", "tenant")
