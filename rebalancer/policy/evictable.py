@@ -27,7 +27,7 @@ from rebalancer.policy.annotations import (
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.circuit_breaker import UNASKED_FOR, not_made
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
+from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners, arrival
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements
@@ -462,10 +462,9 @@ class Evictable:
         return None
 
     def _loses_data(self, pod: Pod) -> bool:
-        """Whether data of the app ends with the pod, or stays behind. A volume that its owner's template lacks
-        holds none: admission added it, for a mesh's proxy; unless nobody would have made new pods when it was
-        taken out of the template. What is in memory counts, as for the descheduler: it outlives containers.
-        """
+        """Whether data of the app ends with the pod, or stays behind. A volume that its owner's template does
+        not have holds none: admission added it, for a mesh's proxy; unless it may have been taken out and
+        nobody made new pods. What is in memory counts, as for the descheduler: it outlives containers."""
         owner, obeyed = self.owners.of(pod), "cluster-autoscaler" in self._options.foreign_annotations
         given_up = pod.annotations.get(LOCAL_VOLUMES, "").split(",") if obeyed else ()
         asked = owner.template if owner is not None else None
@@ -585,13 +584,13 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     refused = (w.unasked_since + UNASKED_FOR for w in snapshot.workloads if w.unasked_since is not None)
     every = (*nodes, *heard, *evicted, *hanging, *volumes, *refused)
     first = min((t for t in every if t > now), default=math.inf)
-    ripens = max(options.min_pod_age, ARRIVAL)
+    ripens = max(options.min_pod_age, ARRIVAL, *(w.progress_deadline for w in snapshot.workloads))
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:
             continue
         # One of a StatefulSet may be the last that came of a rollout that waits for another.
         settles = not pod.ready or (pod.owner is not None and pod.owner.kind == "StatefulSet")
-        for age in (options.min_pod_age, ARRIVAL if settles else 0.0):
+        for age in (options.min_pod_age, arrival(snapshot, pod) if settles else 0.0):
             if now - pod.created < age:
                 first = min(first, pod.created + age)
     for name, namespace in snapshot.namespaces.items():

@@ -128,8 +128,7 @@ class Owners:
             owner = self.of(group.one)
             if owner is not None:
                 self._pods[owner.key] += group.pods
-        lost = map(self.of, snapshot.stranded)
-        self._stranded = Counter(owner.key for owner in lost if owner is not None)
+        self._stranded = Counter(o.key for p in snapshot.stranded if (o := self.of(p)) is not None)
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
         self._siblings: dict[tuple[str, str], list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
@@ -236,8 +235,7 @@ class Owners:
 
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision."""
-        why = self.rollout(deployment)
-        return why is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
+        return (why := self.rollout(deployment)) is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
 
     @cached_property
     def lacking(self) -> frozenset[str]:
@@ -275,7 +273,7 @@ class Owners:
         return {group: max(n, size[group]) - settled[group] for group, n in there.items()}
 
     def _new(self, pod: Pod) -> bool:
-        return pod.created is not None and self._snapshot.now - pod.created < ARRIVAL
+        return pod.created is not None and self._snapshot.now - pod.created < arrival(self._snapshot, pod)
 
     @remembered(by=lambda owner: owner.key)
     def why_not(self, owner: Workload) -> Reason | None:
@@ -429,7 +427,8 @@ class Owners:
             ReasonCode.REPLACEMENT_NOT_READY,
             f"new pods of {owner.kind} {owner.name} are not Ready yet: {len(new)} ({new[0].name})",
             {"notReady": len(new)},
-            f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old and past startup probes",
+            f"it is left alone until they are Ready, or {arrival(self._snapshot, new[0]) / 60:g} min old and "
+            "past startup probes",
         )
 
     def _parent_not_read(self, owner: Workload) -> Reason | None:
@@ -459,8 +458,7 @@ class Owners:
         """That a controller that is not read is between two revisions, each with an owner of this kind: a
         step, a pause, a canary or a preview of a Rollout leaves both with pods."""
         siblings = self._siblings[owner.namespace, ref.uid or ref.name]
-        sets = [w for w in siblings if w.kind == owner.kind]
-        busy = [w for w in sets if w.replicas > 0 or self.active(w)]
+        busy = [w for w in siblings if w.kind == owner.kind and (w.replicas > 0 or self.active(w))]
         if len(busy) > 1:
             return Reason(
                 ReasonCode.ROLLOUT_IN_PROGRESS,
@@ -475,9 +473,7 @@ class Owners:
         if parent.metadata.deletion_timestamp is not None:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted")
         if parent.kind != "Deployment":
-            if parent.kind in self._options.owner_kinds_allow:
-                return None
-            return _unknown(name)
+            return None if parent.kind in self._options.owner_kinds_allow else _unknown(name)
         if parent.paused and self._options.protect_paused:
             return Reason(
                 ReasonCode.PAUSED,
@@ -517,8 +513,7 @@ class Owners:
                 "another pod",
                 {"beyond": len(beyond)},
             )
-        if not owner.parallel and any(not p.ready for p in active):
-            waiting = sum(1 for p in active if not p.ready)
+        if not owner.parallel and (waiting := sum(not p.ready for p in active)):
             return Reason(
                 ReasonCode.REPLACEMENT_NOT_READY,
                 f"{name} starts its pods in order and {waiting} not Ready: a replacement would wait",
@@ -624,6 +619,12 @@ def topmost(snapshot: Snapshot, pod: Pod) -> Workload | None:
     return owner and (snapshot.owner_of(owner.namespace, owner.owner) or owner)
 
 
+def arrival(snapshot: Snapshot, pod: Pod) -> float:
+    """`ARRIVAL`; longer where the pod's Deployment says that its pods take longer."""
+    top = topmost(snapshot, pod)
+    return max(ARRIVAL, top.progress_deadline) if top is not None else ARRIVAL
+
+
 def _minor(server_version: str) -> int:
     """The minor release of the API server; one beyond all if it is not known."""
     found = re.match(r"v?1\.(\d+)", server_version)
@@ -672,9 +673,8 @@ def queue_of(*said: Mapping[str, str]) -> str:
 
 def added_gates(pod: PodTemplate, template: PodTemplate | None) -> tuple[str, ...]:
     """The scheduling gates of a pod that the template does not have: something holds it back."""
-    if template is None:
-        return ()
-    return tuple(g for g in pod.scheduling_gates if g not in template.scheduling_gates)
+    known = pod.scheduling_gates if template is None else template.scheduling_gates
+    return tuple(g for g in pod.scheduling_gates if g not in known)
 
 
 def held(whose: str, gates: tuple[str, ...]) -> Reason:

@@ -62,6 +62,10 @@ MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
 otherwise anybody who may create a pod could keep all other pods from being read."""
 
 
+_NEVER = 2**31 - 1
+"""What says that a rollout has no end (pkg/controller/deployment/util, ``HasProgressDeadline``)."""
+
+
 class _RollingUpdate(Struct, frozen=True, rename="camel"):
     partition: int = 0
     max_unavailable: int | str | None = None
@@ -87,6 +91,7 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     template: TemplateJson | None = None
     paused: bool = False
     min_ready_seconds: int = 0
+    progress_deadline_seconds: int = 0
     strategy: _UpdateStrategy = _UpdateStrategy()
     update_strategy: _UpdateStrategy = _UpdateStrategy()
     pod_management_policy: str = "OrderedReady"
@@ -211,6 +216,7 @@ class Decoder:
             template=template,
             paused=spec.paused,
             min_ready_seconds=spec.min_ready_seconds,
+            progress_deadline=spec.progress_deadline_seconds % _NEVER,
             update_strategy=strategy.type,
             max_unavailable=rolling.max_unavailable if kind == "Deployment" else None,
             max_surge=rolling.max_surge if kind == "Deployment" else None,

@@ -493,3 +493,18 @@ def test_while_the_api_server_cannot_make_the_pods_of_one_those_of_others_stay(
     assert reason is None or "Deployment other/api, as it" in reason.message
     changes = next_change(cluster(*things), PolicyOptions())
     assert changes == (NOW - seconds + UNASKED_FOR if stays else inf)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stays"), [(600, False), (300, False), (3600, True), (1300, True), (2**31 - 1, False)]
+)
+def test_a_new_pod_may_take_as_long_as_its_deployment_says(seconds: int, stays: bool) -> None:
+    """Of 20 min, and not Ready."""
+    things = patched("Deployment", {"spec": {"progressDeadlineSeconds": seconds}}, app().unready(0))
+    things = patched("Pod", {"metadata": {"creationTimestamp": ago(1200)}}, *things)
+    reason = judged(*things)
+    assert (reason is not None and reason.code is ReasonCode.REPLACEMENT_NOT_READY) is stays
+    if stays:
+        assert reason is not None
+        assert f"or {seconds / 60:g} min old" in reason.remedy
+        assert next_change(cluster(*things), PolicyOptions()) == NOW - 1200 + seconds
