@@ -238,6 +238,11 @@ def judged_since(pods: Iterable[Pod], time: float) -> bool:
     )
 
 
+def made_since(pods: Iterable[Pod], time: float) -> bool:
+    """Whether one of these pods was made by Kubernetes' own controllers after that time."""
+    return any(p.created is not None and p.created > time and _by_scheduler(p) for p in pods)
+
+
 def silent(scheduler: str, pods: Sequence[Pod]) -> Reason:
     """Why nothing is evicted while these pods of a scheduler are overlooked."""
     first = min(pods, key=lambda p: (p.created or 0.0, p.key))
@@ -250,14 +255,16 @@ def silent(scheduler: str, pods: Sequence[Pod]) -> Reason:
     )
 
 
-def expired(lease: str, holder: str, renewed: str) -> Reason:
-    """Why nothing is evicted while nobody renews the scheduler's lease."""
+def expired(name: str, holder: str, renewed: str) -> Reason:
+    """Why nothing is evicted while nobody renews the lease of the scheduler, or of the controllers."""
+    scheduler = name == "kube-scheduler"
     return Reason(
-        ReasonCode.SCHEDULER_SILENT,
-        f"no scheduler works: nobody renews lease {lease}, last {holder or 'nobody'}, {renewed or 'never'}",
+        ReasonCode.SCHEDULER_SILENT if scheduler else ReasonCode.CLUSTER_UNWELL,
+        f"no {'scheduler' if scheduler else 'controller'} works: nobody renews lease kube-system/{name}, "
+        f"last {holder or 'nobody'}, {renewed or 'never'}",
         {},
-        "look whether kube-scheduler runs; a lease that it does not use any more counts until a pod that is "
-        "younger and not made by hand has been scheduled: delete it",
+        f"look whether {name} runs; a lease that it does not use any more counts until a pod that is younger "
+        f"and not made by hand has been {'scheduled' if scheduler else 'made'}: delete it",
     )
 
 

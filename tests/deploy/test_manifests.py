@@ -13,7 +13,7 @@ import yaml
 
 from rebalancer import __version__
 from rebalancer.kube.resources import LABEL_USERS
-from rebalancer.runtime.last_look.health import SCHEDULER_LEASE
+from rebalancer.runtime.last_look.health import CONTROLLERS_LEASE, SCHEDULER_LEASE
 from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import (
     CHART,
@@ -238,6 +238,7 @@ def test_the_names_in_roles_are_those_of_the_settings() -> None:
         ("configmaps", settings.ledger.name),
         ("leases", settings.leader_election.name),
         ("leases", SCHEDULER_LEASE[1]),
+        ("leases", CONTROLLERS_LEASE[1]),
     }
 
 

@@ -192,7 +192,8 @@ def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str
         accesses = run.accesses
     refused = {(a.verb, a.resource, a.name) for a in accesses if a.code == 403}
     named = {("get", "runtimeclasses", "plain"), ("get", "priorityclasses", "gold")}
-    assert refused <= {("get", "leases", "kube-scheduler"), *named}
+    leases = {("get", "leases", name) for name in ("kube-scheduler", "kube-controller-manager")}
+    assert refused <= leases | named
     wide = {a.resource for a in accesses if not a.namespace and a.resource != "namespaces"}
     assert wide <= {"runtimeclasses", *(r.plural for r in RESOURCES.values() if not r.namespaced)}
     assert {a.namespace for a in accesses} <= {"", "default", "pay", NAMESPACE, "kube-system"}

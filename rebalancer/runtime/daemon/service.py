@@ -291,7 +291,7 @@ class Service:
     def _well(self, clock: SystemClock) -> bool:
         """Whether the cluster is well enough for evictions; asked by another thread than the cycle's."""
         config = self._live.planning.scheduler or DEFAULT_CONFIG
-        return Health(self.cache, self.memory, clock, config, None).unwell() is None
+        return Health(self.cache, self.memory, clock, config).unwell() is None
 
     def run(self) -> None:
         """Blocks until `stop` is set. Raises UserError where it cannot begin."""

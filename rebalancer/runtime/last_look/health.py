@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.version import ServerVersion
-from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
+from rebalancer.kube.errors import CacheNotReadyError, KubeError
 from rebalancer.kube.leases import Lease, LeaseClient
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
@@ -30,6 +30,7 @@ from rebalancer.policy.circuit_breaker import (
     CircuitLimits,
     expired,
     judged_since,
+    made_since,
     not_made,
     overlooked,
     silent,
@@ -244,6 +245,7 @@ _SKEW = 60.0
 """Seconds that the clocks of scheduler and API server may differ."""
 
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
+CONTROLLERS_LEASE = ("kube-system", "kube-controller-manager")
 
 
 class DecidingScheduler:
@@ -269,7 +271,9 @@ class DecidingScheduler:
             log.info("whose decisions the scheduler's are is not known: %s", e.message)
             return ""
         now, (holder, renewal) = self._monotonic(), self._last
-        self._last = (found.spec.holder_identity, _renewal(found)) if found is not None else ("", "")
+        self._last = ("", "")
+        if found is not None:
+            self._last = found.spec.holder_identity, _renewal(self._lease.name, found)
         if holder != self._last[0]:
             self._renewed_at = float("-inf")
         elif renewal != self._last[1]:
@@ -281,9 +285,10 @@ class DecidingScheduler:
 
 class Health:
     """Says no while too many nodes are NotReady, too many pods displaced, too many replacements late, or the
-    scheduler does not work, and to a pod if the scheduler of its own does not.
+    scheduler or the controllers do not work, and to a pod if the scheduler of its own does not.
 
-    `config`: the scheduler's. `lease`: where the scheduler's is read, None = nowhere.
+    `config`: the scheduler's. `leases`: where theirs are read. One that is not there, or may not be read,
+    says nothing: managed control planes hide them.
     """
 
     def __init__(
@@ -292,27 +297,27 @@ class Health:
         memory: Memory | None,
         clock: Clock,
         config: SchedulerConfig,
-        lease: LeaseClient | None,
+        leases: Sequence[LeaseClient] = (),
     ) -> None:
         self._watched = watched
         self._memory = memory
         self._clock = clock
         self._config = config
-        self._lease = lease
+        self._leases = leases
         self._next = float("-inf")
         self._also: Sequence[CircuitLimits] = ()
         self._closed: Reason | None = None
         self._silent: Mapping[str, Reason] = {}
         self._since: dict[str, float] = {}
-        self._renewed: str | None = None
-        self._beats = False
+        self._renewed: dict[str, str] = {}
+        self._beats: set[str] = set()
         self._longest = 2 * _SEEN
-        self._begun: list[tuple[float, Lease | None]] = []
+        self._begun: list[tuple[float, Mapping[str, Lease]]] = []
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
         if self._clock.monotonic() >= self._next:
-            self._begun = [(self._clock.monotonic(), self._read_lease())]
+            self._begun = [(self._clock.monotonic(), self._read_leases())]
 
     def why_not(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
         """Why nothing may be evicted. `also`: limits that hold beside those of the memory."""
@@ -349,53 +354,55 @@ class Health:
         waiting = overlooked(self._watched.pods().values(), self._clock.latest())
         now = self._clock.monotonic()
         begun, self._begun = self._begun, []
-        lease = begun[0][1] if begun and now - begun[0][0] < FRESH else self._read_lease()
+        leases = begun[0][1] if begun and now - begun[0][0] < FRESH else self._read_leases()
         seen = {p.uid or p.key for pods in waiting.values() for p in pods}
-        if lease is not None:
-            renewal = _renewal(lease)
+        for name, lease in leases.items():
+            renewal = _renewal(name, lease)
             seen.add(renewal)
-            self._beats = self._beats or self._renewed not in (None, renewal)
-            self._renewed = renewal
+            if self._renewed.get(name, renewal) != renewal:
+                self._beats.add(name)
+            self._renewed[name] = renewal
         self._since = {key: self._since.get(key, now) for key in seen}
         found = []
         for scheduler, pods in waiting.items():
             long = [p for p in pods if now - self._since[p.uid or p.key] >= _SEEN]
             found.append(_Silence(scheduler, silent(scheduler, long) if long else None))
-        if lease is not None and (late := self._late(lease, now)) is not None:
-            found.append(late)
-        return found
+        late = (self._late(name, lease, now) for name, lease in leases.items())
+        return found + [silence for silence in late if silence is not None]
 
-    def _late(self, lease: Lease, now: float) -> _Silence | None:
+    def _late(self, name: str, lease: Lease, now: float) -> _Silence | None:
         """Whether the lease has expired by what was seen of it; until it was seen renewed, by its time."""
-        spec, seen = lease.spec, now - self._since[_renewal(lease)]
+        spec, seen = lease.spec, now - self._since[_renewal(name, lease)]
         lasts = max(spec.lease_duration_seconds, _SEEN)
         renewed = epoch(spec.renew_time) or float("-inf")
         ages = self._clock.now() - renewed, self._clock.latest() - renewed
         # A time ahead of ours says nothing: then it has to be seen renewed.
-        if seen < lasts and (self._beats or all(-_SKEW <= age < lasts for age in ages)):
+        if seen < lasts and (name in self._beats or all(-_SKEW <= age < lasts for age in ages)):
             return None
-        # The scheduler's pods tell whether it works without this lease, by the control plane's own clocks.
-        # Age does not: a scheduler that has been down for days leaves the same lease as one that uses none.
-        ours = (p for p in self._watched.pods().values() if self._config.places(p.template.scheduler_name))
-        if judged_since(ours, renewed + lasts + _SKEW):
+        # Pods tell whether somebody works without this lease, by the control plane's own clocks. Age does
+        # not: a scheduler that has been down for days leaves the same lease as one that uses none.
+        pods, since = self._watched.pods().values(), renewed + lasts + _SKEW
+        if name == CONTROLLERS_LEASE[1]:
+            works = made_since(pods, since)
+        else:
+            works = judged_since((p for p in pods if self._config.places(p.template.scheduler_name)), since)
+        if works:
             return None
-        where = "/".join(SCHEDULER_LEASE)
-        reason = expired(where, spec.holder_identity, spec.renew_time)
+        reason = expired(name, spec.holder_identity, spec.renew_time)
         patience = max(_SEEN, lasts / _SHARE)
         self._longest = 2 * patience
         return _Silence("", reason if seen >= patience else None)
 
-    def _read_lease(self) -> Lease | None:
-        """The scheduler's lease, where it can be seen."""
-        if self._lease is None:
-            return None
-        try:
-            return self._lease.get(_TIMEOUT)
-        except ForbiddenError as e:
-            log.info("whether a scheduler works is seen by its pods alone: %s", e.message)
-        except KubeError as e:
-            log.info("the scheduler's lease is not known: %s", e.message)
-        return None
+    def _read_leases(self) -> Mapping[str, Lease]:
+        """By name the leases that can be seen."""
+        found = {}
+        for client in self._leases:
+            try:
+                if (lease := client.get(_TIMEOUT)) is not None:
+                    found[client.name] = lease
+            except KubeError as e:
+                log.info("whether %s works is seen by pods alone: %s", client.name, e.message)
+        return found
 
     # -- the cluster
 
@@ -444,5 +451,5 @@ class _Silence(Struct, frozen=True):
     silent: Reason | None
 
 
-def _renewal(lease: Lease) -> str:
-    return f"lease {lease.spec.holder_identity} {lease.spec.renew_time}"
+def _renewal(name: str, lease: Lease) -> str:
+    return f"lease {name} {lease.spec.holder_identity} {lease.spec.renew_time}"

@@ -39,7 +39,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
 from rebalancer.runtime.cycle.replacements import ReplacementWatch
 from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
-from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
+from rebalancer.runtime.last_look.health import CONTROLLERS_LEASE, SCHEDULER_LEASE, Health
 from rebalancer.runtime.last_look.look import AdmissionReads, LastLook, missing, runtime_classes
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
@@ -340,8 +340,8 @@ def live_parts(
 
     health = None
     if options.execute and cache is not None:
-        lease = LeaseClient(connection, *SCHEDULER_LEASE)
-        health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, lease)
+        leases = [LeaseClient(connection, *one) for one in (SCHEDULER_LEASE, CONTROLLERS_LEASE)]
+        health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, leases)
     pause = PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None
     checks = CycleChecks(
         options,

@@ -171,22 +171,28 @@ def test_pods_of_a_scheduler_that_does_not_work_stay_and_others_go() -> None:
     assert run.report.end is not End.ABORTED
 
 
-def lease(server: ApiServer, at: float, holder: str = "control-plane-1", lasts: int = 15) -> None:
-    """The scheduler's lease, renewed at that time."""
+def lease(
+    server: ApiServer,
+    at: float,
+    holder: str = "control-plane-1",
+    lasts: int = 15,
+    name: str = "kube-scheduler",
+) -> None:
+    """The scheduler's lease, or another one, renewed at that time."""
     spec = {
         "holderIdentity": holder,
         "leaseDurationSeconds": lasts,
         "renewTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
-    if server.store.find("Lease", "kube-scheduler", "kube-system") is None:
-        meta = {"name": "kube-scheduler", "namespace": "kube-system"}
+    if server.store.find("Lease", name, "kube-system") is None:
+        meta = {"name": name, "namespace": "kube-system"}
         if server.store.find("Namespace", "kube-system", None) is None:
             there = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
             server.store.create(there)
         made = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
         server.store.create(made)
     else:
-        server.store.modify("Lease", "kube-scheduler", "kube-system", lambda o: o.update(spec=spec))
+        server.store.modify("Lease", name, "kube-system", lambda o: o.update(spec=spec))
 
 
 def test_a_lease_of_the_scheduler_that_nobody_renews_stops_everything() -> None:
@@ -199,6 +205,26 @@ def test_a_lease_of_the_scheduler_that_nobody_renews_stops_everything() -> None:
         assert run.report.seconds == 5, "seen for five seconds, and no longer"
         beat = iter(range(10_000))
         m.time.during = lambda _: lease(m.server, m.time.at + next(beat))
+        assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["no pod was made since", "a pod was"])
+def test_controllers_that_do_not_work_stop_everything(made: bool) -> None:
+    """Nobody would make a replacement. A lease that is left over says nothing of who works without it."""
+    with Machine() as m:
+        if made:
+            at = datetime.fromtimestamp(m.time.at - 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            young = next(o for o in objects(workload("young").placed({"b-0": 1})) if o["kind"] == "Pod")
+            m.server.store.load([{**young, "metadata": {**young["metadata"], "creationTimestamp": at}}])
+        lease(m.server, m.time.at - 3600, name="kube-controller-manager")
+        run = m.cycle(limits=LIMITS)
+        if made:
+            assert run.report.evicted > 0, run.report.message
+            return
+        assert held(run, ReasonCode.CLUSTER_UNWELL)
+        assert "no controller works: nobody renews lease kube-system/kube-contr" in run.report.message
+        beat = iter(range(10_000))
+        m.time.during = lambda _: lease(m.server, m.time.at + next(beat), name="kube-controller-manager")
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
 
 

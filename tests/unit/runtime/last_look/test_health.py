@@ -69,7 +69,7 @@ class Blind(WatchCache):
 def gate(*things: object) -> Health:
     time = FakeTime()
     memory = Memory(time, HistoryRules(), limits=CircuitLimits(displaced=Limit(number=0)))
-    return Health(Blind(snapshot(*things)), memory, time, DEFAULT_CONFIG, None)
+    return Health(Blind(snapshot(*things)), memory, time, DEFAULT_CONFIG)
 
 
 def test_pending_pods_of_which_it_cannot_be_said_whose_doing_they_are_stop_evictions() -> None:
@@ -135,5 +135,5 @@ def test_as_many_as_may_be_late_are_looked_at(fell: int, asked: bool) -> None:
     )  # fmt: skip
     memory.ledger = replace(memory.ledger, entries=made)
     there = snapshot(nodes(a=1), *(pod(f"w{i}").on("a-0").unready() for i in range(fell)))
-    reason = Health(Blind(there), memory, time, DEFAULT_CONFIG, None).why_not()
+    reason = Health(Blind(there), memory, time, DEFAULT_CONFIG).why_not()
     assert (reason is not None and reason.code is ReasonCode.NOT_CURRENT) is asked
