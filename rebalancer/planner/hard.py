@@ -357,7 +357,7 @@ class HardPhase(Phase):
             return found
         ends = (waves, waves + self._together(waves), self._together(()))
         best = min(ends, key=lambda w: objective.rank(sum(self.left(w)), in_order(w), len(w)))
-        return found if best is waves else Schedule(best, ())
+        return Schedule(best, found.dropped)
 
     def left(self, waves: Sequence[Wave] = ()) -> list[int]:
         """The excess of each component after these moves."""

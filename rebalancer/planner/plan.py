@@ -352,7 +352,8 @@ def crowded_out(pod: Pod) -> Refusal:
         pod,
         Reason(
             ReasonCode.NO_FEASIBLE_NODE,
-            "in no wave would its replacement surely find room: others of the plan need the same",
+            "in no wave would its replacement surely find room, and leave others theirs: of the plan, or "
+            "pods that will be made anew",
             {},
             "the next cycle plans it anew",
         ),

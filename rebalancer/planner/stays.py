@@ -100,7 +100,8 @@ class Explainer:
         stuck = [r for r in self._stuck(group, movable, why_not) if r.pod.key not in known]
         if late:
             # They wait for those that were given up.
-            stuck = [r for r in stuck if r.reason.code is not ReasonCode.SIMULATION_LIMIT]
+            waits = (ReasonCode.SIMULATION_LIMIT, ReasonCode.NOT_NEEDED)
+            stuck = [r for r in stuck if r.reason.code not in waits]
         here += stuck
         return Explained(self._of_group(group, after, [*late, *here]), tuple(here))
 
