@@ -23,7 +23,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, Refusal, comes_first, left_alone, reason, refused
+from rebalancer.planner.plan import Certainty, Refusal, left_alone, reason, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -253,15 +253,12 @@ class HardJudge(Judge):
         if self.simulation.kubelets.keeps(pod.template, candidate.node):
             yield refused(pod, ReasonCode.PINNED_BY_VOLUME, _KEPT)
             return
-        if (other := self.waiting.interferes(pod, replacement)) is not None:
-            yield comes_first(pod, other)
-            return
         nodes = self.simulation.shared.rows(landing.anywhere)
         if self.simulation.leaves_alone(pod, replacement, nodes):
             yield left_alone(pod)
             return
         stays = release is not None
-        if (harm := self.waiting.spoken_for.left_out(pod, replacement, nodes, stays=stays)) is not None:
+        if (harm := self.waiting.why_not(pod, replacement, nodes, stays=stays)) is not None:
             yield harm
             return
         if not (doubt := self.doubt(replacement)):

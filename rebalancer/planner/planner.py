@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import expelled, growing
+from rebalancer.planner.cluster.bystanders import Expelling, growing
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -107,7 +107,10 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
     unsettled += view.evictable.owners.made_again
-    leaving = [*growing(view.evictable.owners, view.evictable.replacements), *expelled(view.simulation)]
+    leaving = [
+        *growing(view.evictable.owners, view.evictable.replacements),
+        *Expelling(view.simulation).pods(view.snapshot),
+    ]
     to_come = view.evictable.owners.to_come
     waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, to_come)
 

@@ -221,12 +221,10 @@ class SoftJudge(Judge):
         replacement, landing = self.landing(candidate)
         if (why := self._forbidden(needs, candidate, replacement, landing, also)) is not None:
             return Refusal(pod, why)
-        if (other := self.waiting.interferes(pod, replacement)) is not None:
-            return comes_first(pod, other)
         nodes = np.flatnonzero(landing.anywhere)
         if self.simulation.leaves_alone(pod, replacement, nodes):
             return left_alone(pod)
-        if (harm := self.waiting.spoken_for.left_out(pod, replacement, nodes, stays=False)) is not None:
+        if (harm := self.waiting.why_not(pod, replacement, nodes, stays=False)) is not None:
             return harm
         if not (useful.serves & landing.anywhere).any():
             return refused(pod, ReasonCode.NO_FEASIBLE_NODE)

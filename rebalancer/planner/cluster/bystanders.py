@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -17,10 +18,11 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.engine.state.cluster import PODS
-from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going, is_outdated
+from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going, is_leaving, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests
-from rebalancer.model.snapshot import Alike, among
+from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.kubelets import expelling
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
@@ -35,46 +37,55 @@ _TRIES = 1_000
 _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
 each domain of its constraints."""
+_STAY = ("DaemonSet", "Node")
+"""Owners of pods that are made on their node alone."""
 
 
-def expelled(simulation: Simulation) -> Iterator[Pod]:
-    """Pods that will have to go elsewhere: on nodes that go or are being drained, or with taints that they do
-    not tolerate for ever. An old cordon alone is no drain: many are forgotten. Pods of DaemonSets, and static
-    ones, stay."""
-    table = simulation.state.table
-    ending = {p.node_name for p in simulation.snapshot.over if p.terminating}
-    now = simulation.snapshot.now
-    drained = (n.spec.unschedulable and (n.name in ending or is_drained(n, now)) for n in table.nodes)
-    leaving = [drains or is_going(n) for n, drains in zip(table.nodes, drained, strict=True)]
-    tainted = (any(t.effect == "NoExecute" for t in n.spec.taints) for n in table.nodes)
-    going = {n.name: n for n, t, gone in zip(table.nodes, tainted, leaving, strict=True) if t or gone}
-    for some in _moving(simulation, going):
-        for pod in some.pods:
-            taints = going[pod.node_name].spec.taints
-            if (
-                leaving[table.index[pod.node_name]]
-                or deleted_after(pod.template.tolerations, taints) is not None
-            ):
-                yield pod
-    # A rollout of nodes drains one for each new node that has come, and which are next is not known: of each
-    # kind as many go as those of them have that have most.
-    outdated = [n.name for n in table.nodes if n.name not in going and is_outdated(n)]
-    if not outdated:
-        return
-    busy = {pod.node_name for some in _moving(simulation, table.index) for pod in some.pods}
-    new = sum(n.name not in busy and not is_outdated(n) for n in table.nodes)
-    for some in _moving(simulation, outdated):
-        by_node: dict[str, list[Pod]] = defaultdict(list)
-        for pod in some.pods:
-            by_node[pod.node_name].append(pod)
-        for there in sorted(by_node.values(), key=len, reverse=True)[: max(1, new)]:
-            yield from there
+class Expelling:
+    """The nodes that pods will have to leave: that go or are being drained, or with taints that these do not
+    tolerate for ever. An old cordon alone is no drain: many are forgotten."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._state, table = simulation.state, simulation.state.table
+        drained = partial(is_drained, now=simulation.snapshot.now)
+        going, drains, cordoned, outdated = (
+            {n for n, yes in zip(table.names, table.answers(ask, key), strict=True) if yes}
+            for ask, key in ((is_going, None), (drained, is_drained), (is_leaving, None), (is_outdated, None))
+        )
+        self._going, self._cordoned, self._outdated = going | (drains & cordoned), cordoned, outdated
+        self._tainted = {n: t for n, t in zip(table.names, table.answers(expelling), strict=True) if t}
+        self.nodes = frozenset((*cordoned, *outdated, *self._tainted))
+        """The names of all that could be among them."""
+
+    def pods(self, snapshot: Snapshot) -> Iterator[Pod]:
+        """Those that have to go; pods of DaemonSets, and static ones, stay. `snapshot`: of the pods on these
+        nodes, and of those that end."""
+        leaving = self._going | (self._cordoned & {p.node_name for p in snapshot.over if p.terminating})
+        for some in _moving(snapshot, leaving | self._tainted.keys()):
+            for pod in some.pods:
+                taints = self._tainted.get(pod.node_name, ())
+                if pod.node_name in leaving or deleted_after(pod.template.tolerations, taints) is not None:
+                    yield pod
+        # A rollout of nodes drains one for each new node that has come, and which are next is not known: of
+        # each kind as many go as those of them have that have most.
+        if not (outdated := self._outdated - leaving - self._tainted.keys()):
+            return
+        names, placed = self._state.table.names, self._state.pods.values()
+        owners = ((p.row, p.template.controller) for p in placed if not p.terminating)
+        busy = {names[row] for row, owner in owners if owner is not None and owner[1] not in _STAY}
+        new = len(set(names) - self._outdated - busy)
+        for some in _moving(snapshot, outdated):
+            by_node: dict[str, list[Pod]] = defaultdict(list)
+            for pod in some.pods:
+                by_node[pod.node_name].append(pod)
+            for there in sorted(by_node.values(), key=len, reverse=True)[: max(1, new)]:
+                yield from there
 
 
-def _moving(simulation: Simulation, nodes: Collection[str]) -> Iterator[Alike]:
+def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
     """The pods on these nodes that will be made anew elsewhere."""
-    for some in among(simulation.snapshot.live, nodes) if nodes else ():
-        if some.owner is not None and some.owner.kind not in ("DaemonSet", "Node"):
+    for some in among(snapshot.live, nodes) if nodes else ():
+        if some.owner is not None and some.owner.kind not in _STAY:
             yield some
 
 

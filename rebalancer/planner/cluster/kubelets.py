@@ -26,7 +26,8 @@ _PLATFORM = (_SYSTEM, _ARCHITECTURE, "node.kubernetes.io/windows-build")
 """Labels that each kubelet gives its node: together they decide which images run there."""
 
 
-def _expelling(node: Node) -> tuple[Taint, ...]:
+def expelling(node: Node) -> tuple[Taint, ...]:
+    """The taints for which pods may have to leave the node."""
     return tuple(t for t in node.spec.taints if t.effect == "NoExecute")
 
 
@@ -419,7 +420,7 @@ class Kubelets:
     @remembered()
     def _left_again(self, tolerations: tuple[Toleration, ...]) -> Bools:
         """bool[N]: nodes that a pod with these tolerations has to leave, at once or after some time."""
-        taints = self._table.answers(_expelling)
+        taints = self._table.answers(expelling)
         return np.array([bool(t) and deleted_after(tolerations, t) is not None for t in taints], np.bool_)
 
     @remembered()

@@ -28,8 +28,9 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.plan import Refusal, comes_first
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.spread.arrays import Bools, Ints, first_places
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -117,7 +118,7 @@ class Waiting:
         leaving: Sequence[Pod] = (),
         to_come: Iterable[Pod] = (),
     ) -> None:
-        """`leaving`, `to_come`: pods that will be made anew (`bystanders.expelled`), or made, before long."""
+        """`leaving`, `to_come`: pods that will be made anew (`Expelling`), or made, before long."""
         self._simulation = simulation
         self._groups = groups
         pods = list(unsettled)
@@ -186,6 +187,12 @@ class Waiting:
             with self._asked_of_every() as every:
                 found = every.interferes(victim, replacement, within)
         return None if found is None else self.one(found)
+
+    def why_not(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
+        """Why the move is spoilt by pods that wait, or harms these or others; see `SpokenFor.left_out`."""
+        if (other := self.interferes(victim, replacement)) is not None:
+            return comes_first(victim, other)
+        return self.spoken_for.left_out(victim, replacement, nodes, stays=stays)
 
     def _late(self, pod: Pod, ending: bool) -> bool:
         """Whether the pod may be placed after a replacement: it is in backoff, or waits for another's end."""

@@ -24,6 +24,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
+from rebalancer.planner.cluster.bystanders import Expelling
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import without_claims
@@ -59,8 +60,12 @@ class ClusterNow:
         self._groups: dict[str, Groups] = {}
         self._templates: dict[str, dict[int, tuple[PodTemplate, dict[str, Pod]]]] = {}
         self._waiting: dict[Identity, Pod] = {}
+        self._ending: dict[Identity, Pod] = {}
+        self._generations = {w.metadata.uid: w.metadata.generation for w in snapshot.workloads}
         self.simulation = self._begin(snapshot)
         self._at_plan = self._pods
+        self._ended = {p.uid for p in snapshot.over}
+        self._expelled = {p.uid for p in self._expelling.pods(snapshot)}
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
@@ -108,6 +113,35 @@ class ClusterNow:
         found = zip(self._waiting.values(), known, strict=True)
         new = (p for p, was in found if was is None or was.uid != p.uid or not was.waits)
         return [self._placeable(p) for p in new]
+
+    def begun(self, victims: Collection[str]) -> tuple[Snapshot, list[Pod]]:
+        """What has begun since the plan, as far as pods are made for it: owners that were changed, and sets
+        whose pods somebody ends, with all their pods; and the pods that have to leave their nodes, if one is
+        among them that had not. `victims`: uids of pods that the plan ends."""
+        every = self._watched.workloads("")
+        changed = [w for w in every if self._generations.get(w.metadata.uid) != w.metadata.generation]
+        ended = (p for p in self._ending.values() if p.uid not in self._ended)
+        ending = [p for p in ended if p.uid not in victims]
+        # A ReplicaSet makes the next one at once.
+        sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
+        owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
+        owners.update(w.metadata.uid for w in changed)
+        family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
+        owners.update(w.metadata.uid for w in family)
+        nodes = self._expelling.nodes
+        live = (
+            (p for p in self._pods.values() if not (p.finished or p.terminating)) if nodes or owners else ()
+        )
+        pods = [p for p in live if p.node_name in nodes or (p.owner is not None and p.owner.uid in owners)]
+        found = replace(
+            self.simulation.snapshot,
+            now=self._now(),
+            nodes=self.nodes,
+            pods=(*ending, *pods),
+            workloads=tuple(family),
+        )
+        leaving = list(self._expelling.pods(found))
+        return found, leaving if any(p.uid not in self._expelled for p in leaving) else []
 
     @remembered()
     def _placeable(self, pod: Pod) -> Pod:
@@ -262,10 +296,12 @@ class ClusterNow:
         self._labels = _labels(snapshot.namespaces.values())
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
-        self._templates, self._waiting = defaultdict(dict), {}
+        self._templates, self._waiting, self._ending = defaultdict(dict), {}, {}
         for pod in snapshot.pods:
             self._count(pod, 1)
-        return Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
+        simulation = Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
+        self._expelling = Expelling(simulation)
+        return simulation
 
     def _put(self, pod: Pod) -> None:
         self.simulation.state.put(pod)
@@ -277,7 +313,12 @@ class ClusterNow:
 
     def _count(self, pod: Pod, by: int) -> None:
         """Keeps the pods of each template that may still come again."""
-        if pod.finished or pod.terminating:
+        if pod.finished:
+            return
+        if pod.terminating:
+            self._ending.pop((pod.namespace, pod.name), None)
+            if by > 0:
+                self._ending[pod.namespace, pod.name] = pod
             return
         if by < 0:
             self._waiting.pop((pod.namespace, pod.name), None)

@@ -26,13 +26,14 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
+from rebalancer.planner.cluster.bystanders import growing
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
-from rebalancer.policy.options import Method
+from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
@@ -111,6 +112,7 @@ class Room:
         self._rather: dict[str, str] = {}
         self._owners = {m.pod.owner.uid for m in plan.moves if m.pod.owner is not None}
         """Whose pods may wait because of the plan."""
+        self._victims = {m.pod.uid for m in plan.moves}
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
         """The owner as it was planned with."""
@@ -258,15 +260,15 @@ class Room:
             return resized
         # On a version newer than all known rules every move was judged on all nodes, likely or not.
         by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
-        why = self._wanted(move, cluster, pod) or self._not_known(move, simulation, pod, by_scores=by_scores)
-        if why:
-            return changed(f"since the plan, {why}")
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any() or not landing.freed.any():
             return changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
+        why = self._not_known(move, simulation, pod, by_scores=by_scores)
+        if why := why or self._wanted(move, cluster, pod, nodes):
+            return changed(f"since the plan, {why}")
         if simulation.leaves_alone(pod, move.replacement, nodes):
             return Reason(ReasonCode.WOULD_WORSEN, f"since the plan, of {pod.key}: {LAST_NEAR}")
         away = simulation.barred | simulation.rejecting(move.replacement)
@@ -306,15 +308,24 @@ class Room:
                 )
         return self._worse(move, cluster, pod, nodes)
 
-    def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod) -> str:
-        """Which pod that has come to wait since the plan may take what the replacement needs, in words."""
+    def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows) -> str:
+        """Why pods that have come to wait since the plan, or will be made for what has begun since, speak
+        against the move, in words."""
+        if move.awaits:
+            return ""
         came = [p for p in cluster.arrived() if p.owner is None or p.owner.uid not in self._owners]
-        if not came or move.awaits:
+        begun, leaving = cluster.begun(self._victims)
+        if not (came or begun.pods or begun.workloads):
             return ""
-        waiting = Waiting(cluster.simulation, cluster.groups(pod.namespace), came)
-        if (other := waiting.interferes(pod, move.replacement)) is None:
+        owners = Owners(begun, PolicyOptions())
+        came += owners.made_again
+        leaving += growing(owners, Replacements(begun))
+        if not (came or leaving or owners.to_come):
             return ""
-        return f"{other.key} has come to wait for a node, and may take what {pod.key}'s replacement needs"
+        groups = cluster.groups(pod.namespace)
+        waiting = Waiting(cluster.simulation, groups, came, leaving, owners.to_come)
+        no = waiting.why_not(pod, move.replacement, nodes, stays=move.release is not None)
+        return no.reason.message if no is not None else ""
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and

@@ -69,7 +69,7 @@ class World:
                 node_pools=lambda: self.cluster.node_pools,
                 attachments=lambda: self.cluster.attachments,
                 namespaces=lambda: self.cluster.namespaces.values(),
-                workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
+                workloads=lambda n: [w for w in self.cluster.workloads if n in ("", w.namespace)],
                 services=lambda _: self.cluster.services,
                 classes=lambda: [
                     *self.cluster.storage_classes.values(),

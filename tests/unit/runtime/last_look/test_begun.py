@@ -1,0 +1,112 @@
+"""What begins after the plan, and has pods made, keeps the room for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.build import deployment, node, snapshot, stateful_set
+from tests.unit.planner.cluster.test_bystanders import LEAVES, grows, rollout, surges
+from tests.unit.runtime.last_look.test_room import World
+
+A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
+"""b-1 has room for one of 3 cpu, or for web's."""
+NEEDS = "could take the place that "
+
+
+def web(pods: int) -> Any:
+    return deployment("web").spread("zone").requests(cpu="500m").placed({"a-0": pods})
+
+
+def full() -> Any:
+    return node("b-0").zone("b").cpu("3200m")
+
+
+def other(cpu: int = 3) -> Any:
+    return deployment("other").requests(cpu=cpu).placed({"b-0": 1})
+
+
+def database() -> Any:
+    return stateful_set("db").requests(cpu=3).selects(**{"topology.kubernetes.io/zone": "b"})
+
+
+def world(*more: Any) -> World:
+    return World(snapshot(A, full(), B, web(2), *more))
+
+
+def why_not(w: World) -> str:
+    reason = w.look.why_not(w.plan.moves[-1])
+    return reason.message if reason is not None else ""
+
+
+def ends(w: World, name: str) -> None:
+    """Somebody deletes a pod."""
+    w.change(next(p for p in w.pods.values() if p.name.startswith(name)), deleted=w.cluster.now)
+
+
+def begins(w: World, made: Any) -> None:
+    """These owners have been changed."""
+    there, changed = snapshot(made).workloads, []
+    for owner in there:
+        metadata = msgspec.structs.replace(owner.metadata, generation=2)
+        changed.append(msgspec.structs.replace(owner, metadata=metadata, observed_generation=2))
+    keys = {owner.key for owner in there}
+    kept = (owner for owner in w.cluster.workloads if owner.key not in keys)
+    w.cluster = msgspec.structs.replace(w.cluster, workloads=(*kept, *changed))
+
+
+def test_a_drain_keeps_room_once_it_has_begun() -> None:
+    w = world(other(), deployment("one").placed({"b-0": 1}))
+    w.nodes(A, full().cordoned(), B)
+    assert not why_not(w), "a cordon alone is no drain"
+    ends(w, "one")
+    assert f"{NEEDS}default/other-" in why_not(w)
+
+
+def test_so_does_a_node_that_has_come_to_go() -> None:
+    w = world(other())
+    assert not why_not(w)
+    w.nodes(A, full().taint(LEAVES), B)
+    assert f"{NEEDS}default/other-" in why_not(w)
+
+
+def test_a_pod_of_a_set_that_is_made_again_keeps_room() -> None:
+    w = world(database().placed({"b-0": 1}))
+    assert not why_not(w)
+    ends(w, "db")
+    assert "default/db-0 ends and is made again, and may take" in why_not(w)
+
+
+LITTLE = deployment("little").requests(cpu=2).placed({"b-1": 1})
+BEGUN: dict[str, tuple[Any, Any]] = {
+    "a rollout that surges": (other(), rollout(1)),
+    "a rollout to larger pods": ([other(2), LITTLE], grows(3, other(2), surges(0), updatedReplicas=0)),
+    "a set that grows in order": (
+        database().placed({"b-0": 1}),
+        database().replicas(2).placed({"b-0": 1}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("was", "by_now"), BEGUN.values(), ids=BEGUN)
+def test_what_was_changed_since_the_plan_keeps_room_for_its_next_pods(was: Any, by_now: Any) -> None:
+    w = world(was)
+    begins(w, was)
+    assert not why_not(w), "it is as it was"
+    begins(w, by_now)
+    assert NEEDS in why_not(w)
+
+
+@pytest.mark.parametrize(("by", "told"), [("the plan", False), ("others", True)])
+def test_an_eviction_of_the_plan_is_no_drain(by: str, told: bool) -> None:
+    machines = node("a-0").zone("a").cpu(6).cordoned(), node("b-0").zone("b").cpu("1500m"), B
+    there = deployment("other").requests(cpu=3).placed({"a-0": 1}), deployment("one").placed({"a-0": 1})
+    w = World(snapshot(*machines, web(4), *there))
+    first, _ = w.plan.moves
+    if by == "the plan":
+        w.evict(first)
+    else:
+        ends(w, "one")
+    assert bool(why_not(w)) is told
