@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.planner.cluster.bystanders import never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -574,8 +575,7 @@ class Elsewhere:
         of the nodes may not be open after all.
 
         Either all that may land on some node leaves room there; or there are fewer of them than nodes, and
-        each takes room on one; or all of it together is too little to fill every node: per resource, the
-        nodes that are filled most cheaply count.
+        each takes room on one; or all of it together is too little to fill every node (`never_filled`).
         """
         nodes, free, closings = self._kept_off(move, nodes, free)
         closed += closings
@@ -590,17 +590,10 @@ class Elsewhere:
         roomy = open_[np.logical_and.reduce([free[r][open_] >= amount for r, amount in asked])]
         if self._fewer_come(len(roomy) - own - closed, roomy, others):
             return True
-        total: Counter[str] = Counter()
+        coming = self._total + Counter({r: own * amount for r, amount in asked})
         for template, _ in others.landings:
-            total.update(dict(self._simulation.state.holds(template)))
-        # What each node takes until it is full, and what there is to fill them with.
-        fillings = [
-            (np.maximum(free[r][open_] - amount + 1, 0), self._total[r] + total[r] + own * amount)
-            for r, amount in asked
-        ]
-        # The second count is exact, and sorts all nodes.
-        most = len(open_) - closed
-        return any(sum(count(*f) for f in fillings) < most for count in (_filled_at_most, _filled))
+            coming.update(dict(self._simulation.state.holds(template)))
+        return never_filled(roomy, free, dict(asked), coming) > closed
 
     def _fewer_come(self, than: int, nodes: Rows, others: Others) -> bool:
         """Whether fewer moves than that may land on one of these nodes, where they were not predicted."""
@@ -677,15 +670,3 @@ class Elsewhere:
 
 def _made(move: JudgedMove) -> tuple[PodTemplate, int, PodTemplate]:
     return move.pod.template, move.candidate.node, move.replacement
-
-
-def _filled_at_most(to_fill: Ints, total: int) -> int:
-    """No more nodes than this can be filled: those that take less than half of the average, for nothing, and
-    as many of the others as if each took no more than that."""
-    half = int(to_fill.mean() / 2) + 1 if len(to_fill) else 1
-    return int(np.count_nonzero(to_fill < half)) + total // half
-
-
-def _filled(to_fill: Ints, total: int) -> int:
-    """How many nodes can be filled, the cheapest first."""
-    return int(np.searchsorted(np.cumsum(np.sort(to_fill)), total, side="right"))
