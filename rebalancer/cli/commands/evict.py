@@ -254,8 +254,9 @@ def run(
 ) -> None:
     """Run cycles on a schedule. A signal ends it between two evictions.
 
-    Nothing is evicted without --execute or evictions.enabled. On SIGHUP, or when the configuration file
-    changes, the settings are read again. Invalid settings are refused, and the old ones stay in effect.
+    Nothing is evicted without --execute or evictions.enabled. When the configuration file changes, or on
+    SIGHUP without a terminal, the settings are read again. Invalid ones are refused, and the old ones stay
+    in effect.
     """
     from rebalancer.outcome import Observers
     from rebalancer.runtime.daemon.schedule import stop_on_signals
@@ -303,9 +304,10 @@ def run(
 
         reloader = Reloader(settings, load, file=file, observer=observer, follow=follow, enabled=enabled)
         also: dict[int, Callable[[], object]] = {
-            signal.SIGHUP: reloader.ask,
             signal.SIGUSR1: lambda: logs.switch_level(settings.telemetry.log_level),
         }
+        if not (sys.stdin.isatty() or sys.stderr.isatty()):  # else its terminal is closed
+            also[signal.SIGHUP] = reloader.ask
         with stop_on_signals(stop, also=also):
             serve(
                 connection,

@@ -206,8 +206,9 @@ class Daemon:
 def stop_on_signals(
     stop: threading.Event, *, also: Mapping[int, Callable[[], object]] = MappingProxyType({})
 ) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; another one after that ends the process at once. `also`: what other
-    signals do. Main thread only.
+    """SIGTERM and SIGINT set `stop`; another one after that ends the process at once. So does SIGHUP, as a
+    terminal that is closed sends it, but for ending at once: shell and kernel both send one. Where it is
+    ignored, as by nohup, it stays so. `also`: what other signals do, and that one. Main thread only.
 
     A handler runs between two instructions of the main thread, which may hold a lock of `stop`, or of a log,
     at that moment, and a handler that asks for it would wait for ever. So a thread does what signals ask for.
@@ -226,7 +227,8 @@ def stop_on_signals(
 
     thread = threading.Thread(target=obey, name="signals", daemon=True)
     thread.start()
-    before = {s: signal.signal(s, handle) for s in (*_SIGNALS, *also)}
+    hangup = set() if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else {signal.SIGHUP}
+    before = {s: signal.signal(s, handle) for s in {*_SIGNALS, *hangup, *also}}
     try:
         yield
     finally:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
-from tests.support.processes.daemon_process import evictions
+from tests.support.processes.daemon_process import BRISK, evictions
 from tests.support.processes.forked import Program, run
 from tests.support.runs.one_cycle import SKEWED, elsewhere
 from tests.support.sandbox import ApiServer, Reply
@@ -152,3 +155,37 @@ def test_run_works_until_a_signal_and_ends_well(server: ApiServer, tmp_path: Pat
     assert "cycle over" in said
     assert "Traceback" not in said
     assert sum(a.subresource == "eviction" for a in server.accesses) == 4
+
+
+@pytest.mark.parametrize(
+    "command", [("once", "--execute", "--yes"), ("run", "--execute")], ids=["once", "run"]
+)
+def test_a_terminal_that_is_closed_stops_it(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """The kernel sends SIGHUP then, and nobody is left to see what goes on."""
+    with ApiServer(objects(*SKEWED)) as server, moving(server):
+        (tmp_path / "slow.yaml").write_text(BRISK.replace("perSecond: 0", "perSecond: 0.1"))
+        config = [
+            "--config",
+            str(tmp_path / "slow.yaml"),
+            "--kubeconfig",
+            str(server.kubeconfig(tmp_path / "k")),
+        ]
+        ours, theirs = pty.openpty()
+        os.set_blocking(ours, False)
+
+        def one_gone() -> int:
+            with suppress(BlockingIOError):
+                os.read(ours, 65536)
+            return evictions(server) == 1
+
+        fds = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+        with Program([str(BIN), *command, *config], **fds, env=environment()) as process:
+            until(one_gone)
+            os.close(ours)
+            for _ in range(2):  # the kernel's, and the shell's
+                process.send_signal(signal.SIGHUP)
+            ended = process.wait(timeout=240)
+        os.close(theirs)
+        assert ended in (0, 130, 120), "120: Python's own, as it cannot write its last line any more"
+        assert evictions(server) == 1
+        assert [x["spec"].get("holderIdentity", "") for x in server.store.list("Lease")] in ([], [""])
