@@ -20,6 +20,7 @@ from msgspec import Raw, Struct
 
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, begun_anew, retry
 from rebalancer.kube.errors import (
+    PROXY,
     ExpiredError,
     ForbiddenError,
     KubeError,
@@ -39,6 +40,7 @@ class ListMeta(Struct, frozen=True, rename="camel"):
 
     resource_version: str = ""
     resume: str = msgspec.field(name="continue", default="")
+    left: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
 class Page(Struct, frozen=True, eq=False):
@@ -94,9 +96,13 @@ def pages(
             backoff=backoff,
         )
         yield page
-        if not page.metadata.resume:
+        token = page.metadata.resume
+        if not token and not page.metadata.left:
             return
-        query["continue"] = page.metadata.resume
+        if not token or token == query.get("continue"):
+            say = f"{target}: a page leads {'to itself' if token else 'nowhere'}, and more is left"
+            raise ResponseError(say, PROXY, target=target, code=200)
+        query["continue"] = token
 
 
 def _page(

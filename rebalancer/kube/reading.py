@@ -27,6 +27,7 @@ from rebalancer.kube.errors import (
     quoted,
 )
 from rebalancer.kube.lists import (
+    PAGE,
     Begun,
     HeadMeta,
     Items,
@@ -342,8 +343,7 @@ class Objects:
         return version, tuple(o for o in found if isinstance(o, Pod))
 
     def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
-        """Of the objects that a field selector selects (the first `PAGE`) the one that changed last;
-        `namespace`: there only."""
+        """Of the objects that a field selector selects (in a namespace) the one that changed last."""
         found = self.heads(kind, namespace, fields=fields)
         return max(
             found,
@@ -352,16 +352,16 @@ class Objects:
         )
 
     def heads(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[HeadMeta]:
-        """The objects that both selectors select, the first `PAGE`.
-
-        It is what the API server has now, also where its watches are behind: a list without resourceVersion
-        is consistent. Only metadata is asked for.
+        """The objects that both selectors select; of more than `PAGE` the first, and so many at least. Only
+        metadata is asked for. A list without resourceVersion is consistent, also where watches are behind.
         """
         found: list[HeadMeta] = []
         within = (namespace,) if namespace else self._namespaces
         for resource in replace(RESOURCES[kind], metadata_only=True).parts(within):
-            page = next(self._pages(resource, labels=labels, fields=fields))
-            found += (head(raw) for raw in page.items or ())
+            for page in self._pages(resource, labels=labels, fields=fields):
+                found += (head(raw) for raw in page.items or ())
+                if len(found) >= PAGE:
+                    break
         return found
 
     def _get(self, kind: str, namespace: str, name: str) -> Object | None:

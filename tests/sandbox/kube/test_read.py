@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ from rebalancer.kube.errors import (
     ResponseError,
     TooManyRequestsError,
 )
-from rebalancer.kube.lists import ReadOptions
+from rebalancer.kube.lists import ReadOptions, pages
 from rebalancer.kube.reading import read_snapshot, streams_lists
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import node, objects, pdb, stateful_set, workload
 from tests.support.sandbox import ApiServer, Cut, Garbage, Gone, Reply
-from tests.support.servers.api import QUICK, FakeTime, connected
+from tests.support.servers.api import QUICK, FakeTime, connected, objects_of
 
 PODS = 25
 CLUSTER = (
@@ -139,6 +140,27 @@ def test_a_page_or_body_that_fails_is_read_again(server: ApiServer, fault: Any, 
         snapshot = read(c, options, time)
     assert len(snapshot.pods) == PODS
     assert len(time.waits) == 2
+
+
+def short(token: str, *names: str, left: int | None = None) -> Reply:
+    """A page of fewer than were asked for, as the API allows."""
+    items = [{"metadata": {"name": n, "namespace": "default", "resourceVersion": "7"}} for n in names]
+    meta = {"resourceVersion": "9", "continue": token, "remainingItemCount": left}
+    return Reply(200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items})
+
+
+def test_a_page_that_is_not_full_is_the_last_only_if_the_server_says_so(server: ApiServer) -> None:
+    for page in (short("one"), short("two", "x"), short("", "y")):
+        server.faults.add(page, verb="list", resource="pods", times=1)
+    with connected(server) as c:
+        assert [o.name for o in objects_of(c, FakeTime()).heads("Pod", "default")] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("token", "left"), [("again", 1), ("", 1)], ids=["the same page", "no other"])
+def test_a_page_that_leads_nowhere_is_not_the_end_of_a_list(server: ApiServer, token: str, left: int) -> None:
+    server.faults.add(short(token, "x", left=left), verb="list", resource="pods")
+    with connected(server) as c, pytest.raises(ResponseError, match="list pods: a page leads"):
+        list(islice(pages(c, RESOURCES["Pod"], wait=FakeTime().wait), 9))
 
 
 def test_a_long_body_that_ends_under_way_is_asked_for_in_pages(
