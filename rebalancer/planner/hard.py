@@ -50,7 +50,7 @@ class Solution(Struct, frozen=True, eq=False):
 
     `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
     takes at least; `proved`: it surely reaches the best final state, in as few moves; `exhausted`: no other
-    sequence of moves, landing as predicted, leads lower.
+    sequence of moves, landing as predicted, leads lower; `begun`: it is to be gone on from.
     """
 
     moves: tuple[JudgedMove, ...]
@@ -59,6 +59,7 @@ class Solution(Struct, frozen=True, eq=False):
     residual: int
     proved: bool
     exhausted: bool = False
+    begun: bool = False
 
 
 class Search:
@@ -75,8 +76,10 @@ class Search:
         judge: HardJudge,
         effort: int,
         given: Mapping[str, Ints] | None = None,
+        begun: bool = False,
     ) -> None:
-        self._component = component
+        """`begun`: from where the scores predict that moves lead, so that no further one is certain."""
+        self._component, self._begun = component, begun
         self._effort = Effort(effort, simulation.spent)
         self._remaining = bounds_of(component, self._effort)
         self._problem = Problem(simulation, component, judge, self._remaining, self._effort)
@@ -109,10 +112,14 @@ class Search:
 
     def _found(self) -> Solution:
         least = self._remaining.start_least()
-        search = GuaranteedMoves(self._problem, least)
+        search = GuaranteedMoves(self._problem, least, predicted=self._begun)
         self._effort.renew(FIRST)
         if (guaranteed := search.guaranteed()) is not None:
             return self._guaranteed(guaranteed, least)
+        if search.begun:
+            moves = tuple(advance.move for advance in search.begun)
+            residual = self._problem.excess(search.begun[-1].placements.predicted.placed)
+            return Solution(moves, least, self.bound(residual), residual, proved=False, begun=True)
         beam = Beam(self._problem)
         self._effort.renew(BEAM)
         lowest = beam.run(least)
@@ -330,21 +337,30 @@ class HardPhase(Phase):
         if turn == 0:
             self._yields = self._movable()
         for i, (groups, classes) in enumerate(self._violated):
-            component = Component(groups, classes, self.simulation)
-            if not any(component.excesses(component.start)):
-                continue
-            own = component.yields()
-            others = {r: a - own.get(r, 0) for r, a in self._yields.items()}
-            search = Search(self.simulation, component, self._judge, self._effort, others)
-            solution = search.run()
-            known = self._solved.get(i)
-            self._solved[i] = known.further(solution) if known else Solved(groups, classes, solution, search)
-            # A later turn builds on landings that are only predicted.
-            guaranteed = turn == 0 and not self._again
-            yield [replace(m, certain=m.certain and guaranteed) for m in solution.moves]
-            # The next component finds them where they went, and there they may make room again.
-            for m in solution.moves:
-                add_held(self._yields, m.replacement, m.landed, 1, self.simulation)
+            found: list[JudgedMove] = []
+            for begun in (False, True):
+                with self.simulation.after(found):
+                    component = Component(groups, classes, self.simulation)
+                    if not any(component.excesses(component.start)):
+                        break
+                    own = component.yields()
+                    others = {r: a - own.get(r, 0) for r, a in self._yields.items()}
+                    search = Search(self.simulation, component, self._judge, self._effort, others, begun)
+                    solution = search.run()
+                known = self._solved.get(i)
+                self._solved[i] = (
+                    known.further(solution) if known else Solved(groups, classes, solution, search)
+                )
+                # What is built on landings that are only predicted is not certain.
+                guaranteed = turn == 0 and not self._again and not begun
+                found += [replace(m, certain=m.certain and guaranteed) for m in solution.moves]
+                # The next component finds them where they went, and there they may make room again.
+                for m in solution.moves:
+                    add_held(self._yields, m.replacement, m.landed, 1, self.simulation)
+                if not solution.begun:
+                    break
+            if found:
+                yield found
 
     def scheduled(self, sequences: Sequence[Sequence[JudgedMove]]) -> Schedule:
         """These moves in waves, with regard to Pending pods."""

@@ -142,6 +142,10 @@ class Effort:
         self._left -= number
         self._spent.steps += number
 
+    def led_on(self, number: int) -> None:
+        """The last so many candidates brought the end nearer: they are given back."""
+        self._left += number
+
     def program(self, steps: int) -> None:
         """A program was solved in so many steps of the simplex algorithm."""
         self.candidates(_PROGRAM + steps)

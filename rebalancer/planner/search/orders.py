@@ -25,9 +25,10 @@ Moves = tuple[JudgedMove, ...]
 
 
 class GuaranteedMoves:
-    """Looks for moves of one component to a total excess of at most `residual`, as far as the effort goes."""
+    """Looks for moves of one component to a total excess of at most `residual`, as far as the effort goes.
+    `predicted`: along the landings that the scores predict; no move is certain in any case."""
 
-    def __init__(self, problem: Problem, residual: int) -> None:
+    def __init__(self, problem: Problem, residual: int, *, predicted: bool = False) -> None:
         self._problem = problem
         self._residual = residual
         self._known: dict[tuple[bytes, int], Moves | None] = {}
@@ -35,12 +36,35 @@ class GuaranteedMoves:
         distinct = np.zeros(problem.start.shape[1], dtype=np.bool_)
         if route is not None:
             distinct |= route.gives.any(axis=0)
-        self._landings = Landings(problem, partial(_nearer, problem, residual), distinct)
+        nearer = partial(_nearer, problem, residual)
+        self._landings = Landings(problem, nearer, distinct, predicted=predicted)
         self._start = Placements((Placement(problem.start),))
+        self.begun: Sequence[Advance] = ()
+        """Guaranteed moves, beyond which nothing is certain until it is known where they have landed."""
 
     def guaranteed(self) -> Moves | None:
-        """Guaranteed moves to the end; None if none are found."""
-        return self._guaranteed(self._start)
+        """Guaranteed moves to the end; None if none are found. Some workloads take hundreds: each first step
+        so far takes nothing of the effort. Where it ends for too many landings, the moves so far are `begun`.
+        """
+        path: list[Advance] = []
+        now, deepest = self._start, 0
+        ways = [self._guaranteed(now)]
+        while not self._there(now):
+            advance = next(ways[-1], None)
+            if advance is not None and advance.placements.complete:
+                path.append(advance)
+                if len(path) > deepest:
+                    deepest = len(path)
+                    self._problem.effort.led_on(len(now.possible))
+                ways.append(self._guaranteed(advance.placements))
+            elif advance is not None:
+                self.begun = self.begun or tuple(path)
+            elif self._problem.effort.gone or self.begun or not path:
+                return None
+            else:
+                del path[-1], ways[-1]
+            now = path[-1].placements if path else self._start
+        return tuple(advance.move for advance in path)
 
     def harmless(self, allowed: int) -> Moves | None:
         """At most `allowed` harmless moves to the end; None if none are found."""
@@ -70,21 +94,15 @@ class GuaranteedMoves:
     def _there(self, now: Placements) -> bool:
         return self._problem.excess(now.predicted.placed) <= self._residual
 
-    def _guaranteed(self, now: Placements) -> Moves | None:
-        if self._there(now):
-            return ()
+    def _guaranteed(self, now: Placements) -> Iterator[Advance]:
+        """The guaranteed moves, the most promising first, and those with too many landings."""
         for candidate in self._open(now.predicted):
-            if not self._landings.distinct[candidate.node]:
-                continue
-            advance = self._advance(now, candidate, only_guaranteed=True)
-            if self._problem.effort.gone:
-                return None
-            if advance is None or not advance.move.certain:
-                continue
-            rest = self._guaranteed(advance.placements)
-            if rest is not None:
-                return (advance.move, *rest)
-        return None
+            if self._landings.distinct[candidate.node]:
+                advance = self._advance(now, candidate, only_guaranteed=True)
+                if self._problem.effort.gone:
+                    return
+                if advance is not None and (advance.move.certain or not advance.placements.complete):
+                    yield advance
 
     def _harmless(self, now: Placements, allowed: int) -> Moves | None:
         if self._there(now):

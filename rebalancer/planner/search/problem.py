@@ -147,9 +147,17 @@ class Landings:
     """
 
     def __init__(
-        self, problem: Problem, nearer: Callable[[Ints, Candidate, int], bool], distinct: Bools
+        self,
+        problem: Problem,
+        nearer: Callable[[Ints, Candidate, int], bool],
+        distinct: Bools,
+        *,
+        predicted: bool = False,
     ) -> None:
+        """`predicted`: after each move only the landing that the scores predict is followed."""
         self._problem = problem
+        self._most = 1 if predicted else MOST
+        self._predicted = predicted
         self._nearer = nearer
         self.distinct = distinct
         # In closed form only the counts of whole domains matter; to pods that touch each other, every node.
@@ -188,7 +196,8 @@ class Landings:
             if only_guaranteed and not guaranteed:
                 return None
         destinations = np.concatenate([m.destinations for m in moves])
-        kept = Placements(tuple(after.values())[:MOST], now.complete and len(after) <= MOST)
+        complete = now.complete and (self._predicted or len(after) <= self._most)
+        kept = Placements(tuple(after.values())[: self._most], complete)
         shared = self._problem.simulation.shared
         surely = [shared.rows(m.landing.held & m.landing.freed) for m in moves]
         move = replace(

@@ -51,6 +51,7 @@ LOOPS = {
     "planner/soft.py:improved": "each turn leaves a move out",
     "planner/pace.py:root": "up a tree",
     "planner/search/orders.py:_run": "PATIENCE",
+    "planner/search/orders.py:guaranteed": "effort",
     "planner/soft.py:run": "Effort",
     "planner/waves/interleavings.py:ends": "each turn makes a move",
     "planner/waves/interleavings.py:follow": "MOMENTS",

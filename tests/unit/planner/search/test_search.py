@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner import Plan, PlanOptions, plan
 from rebalancer.planner.hard import Search, Solution
 from tests.perf.clusters import tight
 from tests.support.build import nodes, pdb, snapshot, workload
@@ -53,6 +53,31 @@ def test_the_fewest_moves_to_no_excess_are_optimal_however_they_were_found() -> 
         made = plan(cluster, PlanOptions())
     assert (len(made.moves), made.lower_bound, made.residual_excess) == (2, 2, 0)
     assert made.optimal
+
+
+def large(replicas: int, *further: tuple[str, int], effort: int = 2000) -> Plan:
+    """A workload with a pod a node, too few of them in one of three zones."""
+    web = workload("web").requests(cpu="100m").spread("zone")
+    for key, skew in further:
+        web = web.spread(key, skew)
+    here = {"a": replicas * 5 // 11, "b": replicas * 4 // 11, "c": replicas * 2 // 11}
+    placed = {f"{z}-{i}": 1 for z, count in here.items() for i in range(count)}
+    cluster = snapshot(nodes(**dict.fromkeys("abc", replicas // 2)), web.placed(placed))
+    return plan(cluster, PlanOptions(effort=effort))
+
+
+def test_of_a_large_workload_the_hundreds_of_moves_are_all_certain() -> None:
+    """More than the effort has candidates."""
+    made = large(1320, effort=400)
+    assert (len(made.moves), made.residual_excess, made.optimal) == (200, 0, True)
+    assert all(m.certain for m in made.moves)
+
+
+def test_where_landings_are_too_many_to_follow_the_moves_before_are_certain() -> None:
+    """Each replacement may go to a node of its own or beside another: 32 such ways are followed."""
+    made = large(330, ("hostname", 2))
+    assert (len(made.moves), made.residual_excess) == (50, 0)
+    assert sum(m.certain for m in made.moves) == 31
 
 
 @pytest.mark.parametrize(
