@@ -523,8 +523,8 @@ class WatchCache:
         return next((f for f in found if f), "")
 
     def generation(self, kind: str) -> int:
-        """A number that differs whenever the objects of the kind do."""
-        return self._stores[kind].generation
+        """A number that differs whenever the objects of the kind do; of one that is not watched always 0."""
+        return self._stores[kind].generation if kind in self._stores else 0
 
     def _store(self, resource: Resource) -> KindStore | JoinedStore:
         parts = [KindStore(part, self._monotonic) for part in resource.parts(self._namespaces)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.runtime.live.agreement import AgreementWatch
 from tests.support.build import node, objects, workload
 from tests.support.sandbox import ApiServer
 from tests.support.sandbox.authority import Rule, User
@@ -132,5 +133,6 @@ def test_a_cache_of_some_namespaces_shows_them_as_one_of_all_does() -> None:
         assert gone == {("shop", own[0].name), ("pay", own[0].name)}
         assert some.generation("Pod") > before
         some.forget(feed)
+        AgreementWatch(some, lambda: None, lambda _: None).look()
         some.refresh(60.0, lambda: False)
         assert some.behind(["Pod"], 0.0) == ""
