@@ -40,7 +40,7 @@ from rebalancer.runtime.cycle.carrying_out import settle_leftovers
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import live_options, memory_of
-from rebalancer.runtime.live.places import Survey, brakes_to_set, places_of, survey, usual_homes
+from rebalancer.runtime.live.places import Survey, brakes_to_set, known_home, places_of, survey, usual_homes
 from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -101,10 +101,18 @@ def pause_all(
                 partial(set_brake, connection, place, said, key=key, create=False), wait=wait, backoff=_HASTY
             )
     tried, not_set = set(done), list[str]()
+    # As before an uninstall, with rights there alone. Elsewhere a brake may be a stray one.
+    own = bool(done and namespace) and namespace == known_home(settings, connection)
     # Who began to evict after the look may have looked for a brake before one was set.
     for _ in range(_LOOKS):
         found = survey(
-            settings, connection, namespace=namespace, wait=wait, backoff=_HASTY, bears=(KubeError,)
+            settings,
+            connection,
+            namespace=namespace,
+            only=own,
+            wait=wait,
+            backoff=_HASTY,
+            bears=(KubeError,),
         )
         if found.elsewhere and (domain or whole):
             raise UserError(f"no rebalancer is in namespace {namespace}", "leave out -n, or name its own")

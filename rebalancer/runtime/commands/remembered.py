@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.config_maps import Brakes, Ledgers
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.patches import EventNote
@@ -35,7 +34,7 @@ from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
 from rebalancer.runtime.live.configured import circuit_limits, live_options, memory_rules
-from rebalancer.runtime.live.places import places_of
+from rebalancer.runtime.live.places import known_home, places_of
 from rebalancer.runtime.observers.log import EVICTED
 from rebalancer.settings import Settings
 
@@ -114,8 +113,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
     has no other right, does not ask what else a plan rests on: that is an assumption there.
     """
     with connected(source) as connection:
-        inside = settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER
-        asked = None if inside else source
+        asked = None if known_home(settings, connection) else source
         if settings.ledger.mode != "configMap":
             return Remembered(source=asked)
         try:

@@ -93,11 +93,13 @@ def survey(
     connection: Connection,
     *,
     namespace: str = "",
+    only: bool = False,
     wait: Wait,
     backoff: Backoff = DEFAULT_BACKOFF,
     bears: tuple[type[KubeError], ...] = _NOT_ALLOWED,
 ) -> Survey:
     """Looks for all of them by label and by name. `namespace`: those there are given back, and `elsewhere`.
+    `only`: an installation is known to be there, and no other is asked for.
 
     Where that ends with an error that it `bears`, those of the usual names are looked at in the namespaces
     that come to mind. Raises any other KubeError.
@@ -109,7 +111,7 @@ def survey(
 
     def look(component: Component, name: str) -> list[Found]:
         nonlocal everywhere
-        for where in dict.fromkeys(("", namespace)):
+        for where in dict.fromkeys((namespace if only else "", namespace)):
             try:
                 return find(connection, component, name, where, wait=wait, backoff=backoff)
             except bears as e:
@@ -127,7 +129,8 @@ def survey(
 
     let_in = frozenset[str]()
     try:
-        let_in = granted(connection, wait=wait, backoff=backoff)
+        if not only:
+            let_in = granted(connection, wait=wait, backoff=backoff)
     except bears as e:
         log.info("where the tool was installed cannot be seen: %s", e.message)
         blind["grants"] = e
@@ -150,7 +153,7 @@ def survey(
         leases=there(found.leases),
         granted=found.granted & {namespace},
         blind=blind,
-        elsewhere=namespace not in found.homes and bool(found.homes or not everywhere),
+        elsewhere=not only and namespace not in found.homes and bool(found.homes or not everywhere),
     )
 
 
@@ -162,7 +165,13 @@ def usual_homes(settings: Settings, connection: Connection, namespace: str = "")
 
 def own_home(settings: Settings, connection: Connection) -> str:
     """The namespace of all three where nobody finds them elsewhere."""
-    return settings.ledger.namespace or settings.scope.own_namespace or connection.namespace or "default"
+    return known_home(settings, connection) or connection.namespace or "default"
+
+
+def known_home(settings: Settings, connection: Connection) -> str:
+    """The namespace that the settings name, or the one in which this process runs; "" if there is none."""
+    inside = connection.namespace if connection.context == IN_CLUSTER else ""
+    return settings.ledger.namespace or settings.scope.own_namespace or inside
 
 
 def brakes_to_set(
@@ -208,7 +217,7 @@ def places_of(
     where the API server does not answer.
     """
     home, found, none_yet = own_home(settings, connection), Survey(), False
-    if not (settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER):
+    if not known_home(settings, connection):
         found = survey(settings, connection, wait=wait, backoff=backoff)
         there = _installed(found, settings, home)
         home = there or home
