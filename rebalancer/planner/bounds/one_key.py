@@ -7,6 +7,7 @@ holds above, or take what it lacks below; domains in between absorb the differen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from functools import cached_property
 from hashlib import blake2b
 
@@ -103,6 +104,10 @@ class Remaining(ABC):
         self.component = component
         self.exact = True
         self._start_least: int | None = None
+        self._structure = NodeBuckets(component)
+        self._buckets: dict[bytes, Buckets] = {}
+        self._latest: deque[tuple[Ints, Buckets]] = deque(maxlen=2)
+        """A placement, and that after a move, are asked about several times in a row."""
 
     @abstractmethod
     def least(self, placed: Ints) -> int:
@@ -116,13 +121,26 @@ class Remaining(ABC):
     def route(self, placed: Ints, residual: int) -> Route | None:
         """A best final state with at most this excess; None if there is none."""
 
-    @abstractmethod
     def bucket_of(self, placed: Ints) -> Ints:
         """int64[N]: each node's bucket. Nodes of one bucket are the same to the component as destinations."""
+        return self._at(placed).of
 
-    @abstractmethod
     def key(self, placed: Ints) -> bytes:
-        """Equal for placements that are the same to the component."""
+        """Equal for placements that are the same to the component: that differ by a permutation of nodes of
+        one bucket only."""
+        return self._at(placed).key
+
+    def _at(self, placed: Ints) -> Buckets:
+        """The buckets of a placement."""
+        for known, buckets in self._latest:
+            if known is placed:
+                return buckets
+        key = digest_of(placed)
+        found = self._buckets.get(key)
+        if found is None:
+            found = self._buckets[key] = self._structure.buckets(placed)
+        self._latest.append((placed, found))
+        return found
 
     def moves_after(self, placed: Ints, residual: int, candidate: Candidate, landed: int) -> int | None:
         """`moves` of the placement after the candidate's replacement has landed on node `landed`."""
@@ -131,6 +149,8 @@ class Remaining(ABC):
     def forget(self) -> None:
         """Drops what is known of placements but the start: a search of thousands of nodes remembers much."""
         self.component.forget()
+        self._buckets.clear()
+        self._latest.clear()
 
     def start_least(self) -> int:
         """`least` of the component's start."""
@@ -260,17 +280,18 @@ def _limits_nodes(component: Component, i: int) -> bool:
 
 
 class ClosedForm(Remaining):
-    """The bounds from the counts per domain alone: each domain is a bucket. `anywhere`: pods may stand
-    wherever they fit, be it where the scheduler would never put them."""
+    """The bounds from the counts per domain alone: each domain is a bucket, but for those of one node each.
+    `anywhere`: pods may stand wherever they fit, be it where the scheduler would never put them."""
 
     solver = "closed form"
-    domains_only = True
 
     def __init__(self, component: Component, by: Deciding, *, anywhere: bool = False) -> None:
         super().__init__(component)
         self._i = by.group
         self.limits_nodes = len(component.groups) > 1
         self._group = component.groups[by.group]
+        inside = self._group.domain_of >= 0
+        self.domains_only = self.limits_nodes or not component.own_domain[by.group][inside].all()
         self._max_skew = self._group.constraint.max_skew
         fits = _fits(component, by)
         self._band = fits if anywhere else _let_in(component, by, fits)
@@ -305,12 +326,14 @@ class ClosedForm(Remaining):
         per_node = np.append(gives, 0)[self._group.domain_of]
         return Route(level.moves, np.broadcast_to(per_node, placed.shape))
 
-    def bucket_of(self, placed: Ints) -> Ints:  # noqa: ARG002
-        """int64[N]: the domain of each node."""
-        return self._group.domain_of
+    def bucket_of(self, placed: Ints) -> Ints:
+        """int64[N]: the domain of each node, or its bucket."""
+        return self._group.domain_of if self.domains_only else super().bucket_of(placed)
 
     def key(self, placed: Ints) -> bytes:
-        """Equal for placements with equal counts."""
+        """Equal for placements with equal counts, of domains or buckets."""
+        if not self.domains_only:
+            return super().key(placed)
         return self.component.tally(placed).counts[self._i].tobytes()
 
     def _moves(self, counts: Ints, residual: int) -> int | None:

@@ -11,7 +11,6 @@ input, the same answer. `run` is the only place that asks the solver.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +23,6 @@ from rebalancer.planner import objective
 from rebalancer.planner.bounds.one_key import (
     Buckets,
     Ceilings,
-    NodeBuckets,
     Remaining,
     Route,
     ceilings,
@@ -423,13 +421,9 @@ class SeveralKeys(Remaining):
     def __init__(self, component: Component, effort: Effort) -> None:
         super().__init__(component)
         self._effort = effort
-        self._structure = NodeBuckets(component)
         self._ceilings = ceilings(component)
         # As the simulation stands now, before moves are tried on it.
         assert component.resources
-        self._buckets: dict[bytes, Buckets] = {}
-        self._latest: deque[tuple[Ints, Buckets]] = deque(maxlen=2)
-        """A placement, and that after a move, are asked about several times in a row."""
         self._moves: dict[tuple[bytes, int], int | None] = {}
         self._routes: dict[tuple[bytes, int], Route | None] = {}
 
@@ -490,32 +484,10 @@ class SeveralKeys(Remaining):
 
     def forget(self) -> None:
         """Drops what is known of placements but the start: a search of thousands of nodes remembers much."""
-        super().forget()
         key = self._at(self.component.start).key
+        super().forget()
         self._moves = {k: moves for k, moves in self._moves.items() if k[0] == key}
-        self._buckets.clear()
-        self._latest.clear()
         self._routes.clear()
-
-    def bucket_of(self, placed: Ints) -> Ints:
-        """int64[N]: the bucket of each node."""
-        return self._at(placed).of
-
-    def key(self, placed: Ints) -> bytes:
-        """Equal for placements that differ by a permutation of nodes of one bucket only."""
-        return self._at(placed).key
-
-    def _at(self, placed: Ints) -> Buckets:
-        """The buckets of a placement."""
-        for known, buckets in self._latest:
-            if known is placed:
-                return buckets
-        key = digest_of(placed)
-        found = self._buckets.get(key)
-        if found is None:
-            found = self._buckets[key] = self._structure.buckets(placed)
-        self._latest.append((placed, found))
-        return found
 
     def _solve(self, placed: Ints, residual: int | None) -> FinalState | None:
         program = AdmittedProgram(self.component, placed, self._at(placed), residual, self._ceilings)

@@ -80,6 +80,15 @@ def test_where_landings_are_too_many_to_follow_the_moves_before_are_certain() ->
     assert sum(m.certain for m in made.moves) == 31
 
 
+def test_pods_go_to_empty_nodes_one_by_one_whichever_each_of_them_takes() -> None:
+    """No move alone lowers the skew of 2 that twenty new nodes made; with all of them it is 1."""
+    web = workload("web").requests(cpu="100m").spread("hostname")
+    placed = {f"{z}-{i}": 2 for z in "ab" for i in range(20)}
+    made = plan(snapshot(nodes(a=20, b=20, c=20), web.placed(placed)), PlanOptions())
+    assert (len(made.moves), made.residual_excess, made.optimal) == (20, 0, True)
+    assert all(m.certain for m in made.moves)
+
+
 @pytest.mark.parametrize(
     "cluster",
     [
