@@ -52,6 +52,11 @@ class Place(Struct, frozen=True):
         return f"configmap {self.name} -n {self.namespace}" if self.namespace else f"namespace {self.name}"
 
     @property
+    def home(self) -> Place:
+        """Its namespace."""
+        return Place("", self.namespace)
+
+    @property
     def label(self) -> str:
         """Both as the value of a label, which has no room for long ones."""
         text = f"{self.namespace}.{self.name}"

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import (
+    Brakes,
     BrakeSet,
     LedgerConflictError,
     Ledgers,
@@ -197,6 +198,9 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
     found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
     wanted = brakes_to_set(found, settings, connection, namespace)
     key = _key(domain)
+    # Of several mere brakes any may be stray, and the pause of its namespace meant for the pods there.
+    if not domain and (found.granted or found.held or len(found.homes) == 1):
+        wanted |= {Place("", home): False for home in found.homes if _paused_itself(connection, home, wait)}
     free = [b.place for b in found.brakes if key not in b.annotations]
     done, not_set = _change(
         connection, found, {p: create for p, create in wanted.items() if p not in free}, (key, None), wait
@@ -230,6 +234,16 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         released=released,
         not_set=not_set,
     )
+
+
+def _paused_itself(connection: Connection, home: str, wait: Wait) -> bool:
+    """Whether an installation's namespace has a pause, which holds it as its brake does where it sees it."""
+    try:
+        there = Brakes(connection, wait=wait, backoff=_HASTY).namespace(home)
+    except KubeError as e:
+        log.info("whether namespace %s pauses is not known: %s", home, e)
+        return False
+    return there is not None and PAUSE in there.annotations
 
 
 def _released_again(connection: Connection, place: Place, now: float, not_set: list[str]) -> bool:

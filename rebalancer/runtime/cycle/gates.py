@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
 
 from rebalancer.kube.config_maps import Brake, Brakes, Place
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
@@ -29,8 +31,9 @@ FRESH = 1.0
 class PauseCheck:
     """Whether people have paused everything: read for each answer. Paused namespaces are for the last look.
 
-    A brake that is missing or may not be read holds as well. `lease`: the lease's annotations as last seen,
-    which paused everything in earlier versions and still do.
+    A brake that is missing or may not be read holds as well. Its namespace pauses everything, too, where it
+    may be read: in an incident that is a likely place. `lease`: the lease's annotations as last seen, which
+    paused everything in earlier versions and still do.
     """
 
     def __init__(
@@ -40,16 +43,31 @@ class PauseCheck:
         self._place = place
         self._clock = clock
         self._lease = lease
-        self._begun: tuple[float, Brake | KubeError] | None = None
+        self._begun: tuple[float, tuple[Brake, ObjectMeta | None] | KubeError] | None = None
         self._out: Paused = {}
+        self._blind = False
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
         at = self._clock.monotonic()
         try:
-            self._begun = at, self._brakes.everything(self._place)
+            self._begun = at, self._read()
         except KubeError as e:
             self._begun = at, e
+
+    def _read(self) -> tuple[Brake, ObjectMeta | None]:
+        """The brake, and at the same time its namespace, as far as it may be read."""
+        with ThreadPoolExecutor(1, thread_name_prefix="pause") as pool:
+            home = pool.submit(self._home)
+            return self._brakes.everything(self._place), home.result()
+
+    def _home(self) -> ObjectMeta | None:
+        try:
+            return None if self._blind else self._brakes.namespace(self._place.namespace)
+        except ForbiddenError as e:
+            log.info("whether %s pauses is not asked again: %s", self._place.home.kubectl, e.message)
+            self._blind = True
+            return None
 
     def why_not(self) -> Reason | None:
         """Why nothing may be done; raises KubeError where that is not known."""
@@ -58,11 +76,11 @@ class PauseCheck:
         try:
             # What was read for a look that went no further may be old by now.
             if begun is None or self._clock.monotonic() - begun[0] >= FRESH:
-                there = self._brakes.everything(self._place)
+                there, home = self._read()
             elif isinstance(begun[1], KubeError):
                 raise begun[1]
             else:
-                there = begun[1]
+                there, home = begun[1]
         except NotFoundError:
             say = f"{self._place}, by which people pause evictions, is missing"
             return _unseen(f"{say}; `rebalancer resume` creates it", "`rebalancer resume` creates it")
@@ -79,7 +97,8 @@ class PauseCheck:
             ends = command.format(what)
             say = f"{what} has {said}, which is no annotation that pauses, and was meant as one: {ends}"
             return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=ends)
-        return paused("lease", self._lease(), now)
+        its = home.annotations if home is not None else {}
+        return paused(self._place.home.kubectl, its, now) or paused("lease", self._lease(), now)
 
     @property
     def out(self) -> Paused:
@@ -89,8 +108,8 @@ class PauseCheck:
     def domains(self) -> Paused:
         """The domains that are taken out, read now for a plan. `why_not` says what cannot be read."""
         try:
-            there = self._brakes.everything(self._place).metadata
-            return paused_domains(there.annotations, self._clock.now())
+            there, _ = self._read()
+            return paused_domains(there.metadata.annotations, self._clock.now())
         except KubeError:
             return self._out
 

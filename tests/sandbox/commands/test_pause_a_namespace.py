@@ -82,6 +82,23 @@ def test_who_may_do_neither_is_told_both_commands_and_that_nothing_is_paused(tmp
         assert {m["metadata"]["namespace"] for m in server.store.list("ConfigMap")} == {"ops"}
 
 
+def test_a_pause_of_the_namespace_of_the_rebalancer_holds_it_and_is_lifted_with_the_others(
+    tmp_path: Path,
+) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        brake(server, "ops", "rebalancer-brake")
+        pause = {"annotations": {PAUSE: "incident"}}
+        server.store.modify("Namespace", "ops", None, lambda o: o["metadata"].update(pause))
+        held = call(server, tmp_path, "once", "--execute")
+        assert evictions(server) == 0
+        assert "namespace ops is paused: rebalancer.io/pause=incident" in held.stdout
+        over = call(server, tmp_path, "resume")
+        assert (over.returncode, over.stderr) == (0, "")
+        assert over.stdout == "the pause is over: namespace ops (it said: incident)\n"
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        assert evictions(server) == 4
+
+
 @pytest.mark.parametrize("more", [("--undo",), ("--domain", "zone=b")])
 def test_what_a_namespace_cannot_be_told_is_a_wrong_use(tmp_path: Path, more: tuple[str, ...]) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server:

@@ -153,7 +153,10 @@ def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
     with Machine(THINGS) as m:
         done = call(m.server, tmp_path, "pause", "--domain", "zone=c", "--reason", "shift", "-n", "default")
         assert done.returncode == 0, done.stderr
-        assert f"evictions that {ZONE_C} could change are paused" in done.stdout
+        assert (
+            f"evictions by the rebalancer of namespace default that {ZONE_C} could change are paused"
+            in done.stdout
+        )
         run = m.cycle(RULES, BRAKED)
         assert (moved(run), run.report.end) == ({"in"}, End.WAITING)
         assert f"{ZONE_C} is out: rebalancer.io/pause-domain-" in run.report.message

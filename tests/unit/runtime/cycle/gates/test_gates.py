@@ -21,14 +21,23 @@ from tests.support.servers.api import FakeTime
 PLACE = Place("ops", "rebalancer-brake")
 TARGET = Target("get", say="get configmaps")
 MISSING = NotFoundError("gone", "", target=TARGET, code=404)
+NONE: Mapping[str, str] = {}
 FORBIDDEN = ForbiddenError("no", "", target=TARGET, code=403)
 
 
 class Found(Brakes):
-    """A brake with these annotations, or an error where it is read."""
+    """A brake with these annotations, or an error where it is read; and so its namespace."""
 
-    def __init__(self, found: Mapping[str, str] | KubeError) -> None:
+    def __init__(
+        self, found: Mapping[str, str] | KubeError, home: Mapping[str, str] | KubeError = NONE
+    ) -> None:
         self._found = found
+        self.home = home
+
+    def namespace(self, name: str) -> ObjectMeta | None:
+        if isinstance(self.home, KubeError):
+            raise self.home
+        return ObjectMeta(name=name, annotations=dict(self.home))
 
     def everything(self, place: Place) -> Brake:  # noqa: ARG002
         if isinstance(self._found, KubeError):
@@ -120,6 +129,21 @@ def test_the_brake(case: str) -> None:
     found, lease, forbids = BRAKES[case]
     check = PauseCheck(Found(found), PLACE, FakeTime(), lambda: lease)
     assert code(check.why_not()) is forbids
+
+
+def test_the_namespace_of_the_brake_pauses_everything_where_it_may_be_read() -> None:
+    brakes = Found({}, {PAUSE: "incident"})
+    check = PauseCheck(brakes, PLACE, FakeTime())
+    why = check.why_not()
+    assert code(why) is ReasonCode.PAUSED_BY_ANNOTATION
+    assert why is not None
+    assert why.message == f"namespace ops is paused: {PAUSE}=incident"
+    brakes.home = FORBIDDEN
+    assert check.why_not() is None
+    brakes.home = KubeError("unwell", "", target=TARGET)
+    assert check.why_not() is None, "who may not is not asked again"
+    with pytest.raises(KubeError, match="unwell"):
+        PauseCheck(brakes, PLACE, FakeTime()).why_not()
 
 
 def test_an_error_that_says_nothing_about_the_brake_is_passed_on() -> None:
