@@ -322,7 +322,9 @@ class ClosedForm(Remaining):
         if level is None:
             return None
         above = np.maximum(counts - level.upper, 0)
-        gives = above if above.any() else np.maximum(counts - level.lower, 0)
+        # Of many small domains others give once the highest have given.
+        first = above.any() and self.domains_only
+        gives = above if first else np.maximum(counts - level.lower, 0)
         per_node = np.append(gives, 0)[self._group.domain_of]
         return Route(level.moves, np.broadcast_to(per_node, placed.shape))
 

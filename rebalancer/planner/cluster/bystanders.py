@@ -246,18 +246,21 @@ class SpokenFor:
 
     def _may_move(self) -> Counter[str]:
         """What all replacements of the plan may hold together, by resource: for each constraint as many of
-        its largest as its excess."""
+        its largest as its excess, or as its domains lack on the average, if that is more."""
         state, groups, found = self._simulation.state, self._groups, Counter[str]()
-        excess = {
-            g.index: e for g in groups.all if g.constraint.hard and (e := g.excess(g.counts_once(state)))
-        }
+        number: dict[int, int] = {}
+        for g in groups.all:
+            counts = g.counts_once(state)
+            if g.constraint.hard and (excess := g.excess(counts)):
+                lacking = np.maximum(counts.sum() // len(counts) - counts, 0).sum()
+                number[g.index] = max(excess, int(lacking))
         most: dict[int, dict[str, int]] = defaultdict(dict)
-        for some in self._simulation.snapshot.live if excess else ():
-            for i in excess.keys() & groups.carried(some.template):
+        for some in self._simulation.snapshot.live if number else ():
+            for i in number.keys() & groups.carried(some.template):
                 for r, amount in state.holds(some.template):
                     most[i][r] = max(amount, most[i].get(r, 0))
         for i, amounts in most.items():
-            found.update({r: excess[i] * amount for r, amount in amounts.items()})
+            found.update({r: number[i] * amount for r, amount in amounts.items()})
         return found
 
     @property

@@ -39,7 +39,7 @@ class GuaranteedMoves:
         nearer = partial(_nearer, problem, residual)
         self._landings = Landings(problem, nearer, distinct, predicted=predicted)
         self._start = Placements((Placement(problem.start),))
-        self.begun: Sequence[Advance] = ()
+        self.begun: Sequence[Advance] | None = None
         """Guaranteed moves, beyond which nothing is certain until it is known where they have landed."""
 
     def guaranteed(self) -> Moves | None:
@@ -58,13 +58,22 @@ class GuaranteedMoves:
                     self._problem.effort.led_on(len(now.possible))
                 ways.append(self._guaranteed(advance.placements))
             elif advance is not None:
-                self.begun = self.begun or tuple(path)
+                self.begun = self._that_lower(path) if self.begun is None else self.begun
             elif self._problem.effort.gone or self.begun or not path:
                 return None
             else:
                 del path[-1], ways[-1]
             now = path[-1].placements if path else self._start
         return tuple(advance.move for advance in path)
+
+    def _that_lower(self, path: Sequence[Advance]) -> Sequence[Advance]:
+        """The moves up to the last after which there is less excess, on every landing, than ever before: it
+        is not known whether more of them lead to an end."""
+        found, lowest = 0, self._problem.excess(self._problem.start)
+        for i, advance in enumerate(path):
+            if (here := max(self._problem.excess(p.placed) for p in advance.placements.possible)) < lowest:
+                found, lowest = i + 1, here
+        return path[:found]
 
     def harmless(self, allowed: int) -> Moves | None:
         """At most `allowed` harmless moves to the end; None if none are found."""
