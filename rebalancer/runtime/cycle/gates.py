@@ -16,7 +16,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import paused, paused_domains
+from rebalancer.policy.annotations import PAUSE, paused, paused_domains, pauses_until
 from rebalancer.policy.budgets import Budget, Budgets
 from rebalancer.policy.options import LabelUsers
 from rebalancer.policy.quota import Charged, Quotas
@@ -28,21 +28,57 @@ FRESH = 1.0
 """Seconds that may pass between the beginning of a last look and the request."""
 
 
+class Pauses:
+    """What each object said of a pause when it was last looked at, which outlives a cycle.
+
+    Nobody writes a pause that is over: one that was not there at an earlier look, and whose end was past even
+    then, is a slip (a local time with a Z, a wrong year), and holds. Of one that was there at the first look
+    nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float, float]] = {}
+
+    def why_not(self, what: str, notes: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
+        """As `paused` says, and for a slip."""
+        said = notes.get(PAUSE, "").strip()
+        before, written_after, looked = self._seen.get(what, (None, 0.0, 0.0))
+        if before != said:
+            written_after = looked
+        self._seen[what] = said, written_after, max(looked, now)
+        until = pauses_until(said)
+        if not 0.0 < until <= now:
+            return paused(what, notes, now, remedy)
+        if until <= written_after:
+            say = f"{what} has {PAUSE}={said[:200]}, whose end was past when it was written, and pauses"
+            command = f"`kubectl annotate {what} {PAUSE}-`"
+            return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=f"{remedy or command} ends it")
+        if before is None:
+            log.info("%s has %s=%s: that pause is over", what, PAUSE, said[:200])
+        return None
+
+
 class PauseCheck:
     """Whether people have paused everything: read for each answer. Paused namespaces are for the last look.
 
     A brake that is missing or may not be read holds as well. Its namespace pauses everything, too, where it
     may be read: in an incident that is a likely place. `lease`: the lease's annotations as last seen, which
-    paused everything in earlier versions and still do.
+    paused everything in earlier versions and still do. `pauses`: what was seen before.
     """
 
     def __init__(
-        self, brakes: Brakes, place: Place, clock: Clock, lease: Callable[[], Mapping[str, str]] = dict
+        self,
+        brakes: Brakes,
+        place: Place,
+        clock: Clock,
+        lease: Callable[[], Mapping[str, str]] = dict,
+        pauses: Pauses | None = None,
     ) -> None:
         self._brakes = brakes
         self._place = place
         self._clock = clock
         self._lease = lease
+        self._pauses = pauses or Pauses()
         self._begun: tuple[float, tuple[Brake, ObjectMeta | None] | KubeError] | None = None
         self._out: Paused = {}
         self._blind = False
@@ -71,7 +107,6 @@ class PauseCheck:
 
     def why_not(self) -> Reason | None:
         """Why nothing may be done; raises KubeError where that is not known."""
-        what = self._place.kubectl
         begun, self._begun = self._begun, None
         try:
             # What was read for a look that went no further may be old by now.
@@ -89,16 +124,25 @@ class PauseCheck:
         except KubeError as e:
             say = f"whether evictions are paused is not known: {e.message}"
             raise KubeError(say, e.remedy, target=e.target) from e
-        now, annotations = self._clock.now(), there.metadata.annotations
-        self._out = paused_domains(annotations, now)
-        if (why := paused(what, annotations, now, "`rebalancer resume`")) is not None:
+        self._out = paused_domains(there.metadata.annotations, self._clock.now())
+        if (why := self._said(there, home)) is not None:
             return why
+        what = self._place.kubectl
         for said, command in there.slips.items():
             ends = command.format(what)
             say = f"{what} has {said}, which is no annotation that pauses, and was meant as one: {ends}"
             return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=ends)
-        its = home.annotations if home is not None else {}
-        return paused(self._place.home.kubectl, its, now) or paused("lease", self._lease(), now)
+        return None
+
+    def _said(self, there: Brake, home: ObjectMeta | None) -> Reason | None:
+        """What brake, namespace and lease say. All are looked at: the next look goes by it."""
+        now, its = self._clock.now(), home.annotations if home is not None else {}
+        whys = [
+            self._pauses.why_not(self._place.kubectl, there.metadata.annotations, now, "`rebalancer resume`"),
+            self._pauses.why_not(self._place.home.kubectl, its, now),
+            self._pauses.why_not("lease", self._lease(), now),
+        ]
+        return next((why for why in whys if why is not None), None)
 
     @property
     def out(self) -> Paused:
@@ -108,7 +152,8 @@ class PauseCheck:
     def domains(self) -> Paused:
         """The domains that are taken out, read now for a plan. `why_not` says what cannot be read."""
         try:
-            there, _ = self._read()
+            there, home = self._read()
+            self._said(there, home)
             return paused_domains(there.metadata.annotations, self._clock.now())
         except KubeError:
             return self._out

@@ -26,7 +26,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner.pace import Throttle
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates import PauseCheck
+from rebalancer.runtime.cycle.gates import PauseCheck, Pauses
 from rebalancer.runtime.daemon.early import Early, Spread, SpreadNow
 from rebalancer.runtime.daemon.health import HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
@@ -244,7 +244,7 @@ class Service:
         )
         self.elector: Elector | None = None
         self._steerer: Elector | None = None
-        self._last_plan = LastPlan()
+        self._last_plan, self._pauses = LastPlan(), Pauses()
         self._name = name
         self._live = self._options(settings)
         self.steering = self._steering(connection, places, clock)
@@ -367,6 +367,7 @@ class Service:
                     last_plan=self._last_plan,
                     approvals=self._approvals if self._live.execute else None,
                     lease=lambda: self.elector.annotations if self.elector is not None else {},
+                    pauses=self._pauses,
                     newest=self._newest,
                 )
                 self._cycle(

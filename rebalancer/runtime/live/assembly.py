@@ -34,7 +34,7 @@ from rebalancer.policy.replace_first import asked_for
 from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import Clock, RateLimit, SignOfLife
-from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
+from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, Pauses, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
 from rebalancer.runtime.cycle.replacements import ReplacementWatch
@@ -295,6 +295,7 @@ class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
     leading: Callable[[], bool] | None = None
     last_plan: LastPlan | None = None
     lease: Callable[[], Mapping[str, str]] = dict
+    pauses: Pauses | None = None
     approvals: Approvals | None = None
     newest: Callable[[], LiveOptions] | None = None
 
@@ -342,7 +343,9 @@ def live_parts(
     if options.execute and cache is not None:
         leases = [LeaseClient(connection, *one) for one in (SCHEDULER_LEASE, CONTROLLERS_LEASE)]
         health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, leases)
-    pause = PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None
+    pause = None
+    if options.brake is not None:
+        pause = PauseCheck(brakes, options.brake, clock, around.lease, around.pauses)
     checks = CycleChecks(
         options,
         clock,

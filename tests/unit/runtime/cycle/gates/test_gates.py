@@ -13,7 +13,7 @@ from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.caps import Window, parse_cron
-from rebalancer.runtime.cycle.gates import PauseCheck
+from rebalancer.runtime.cycle.gates import PauseCheck, Pauses
 from rebalancer.runtime.live.checks import CycleChecks
 from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.servers.api import FakeTime
@@ -31,7 +31,7 @@ class Found(Brakes):
     def __init__(
         self, found: Mapping[str, str] | KubeError, home: Mapping[str, str] | KubeError = NONE
     ) -> None:
-        self._found = found
+        self.found = found
         self.home = home
 
     def namespace(self, name: str) -> ObjectMeta | None:
@@ -40,9 +40,9 @@ class Found(Brakes):
         return ObjectMeta(name=name, annotations=dict(self.home))
 
     def everything(self, place: Place) -> Brake:  # noqa: ARG002
-        if isinstance(self._found, KubeError):
-            raise self._found
-        return Brake(ObjectMeta(name="rebalancer-brake", annotations=dict(self._found)))
+        if isinstance(self.found, KubeError):
+            raise self.found
+        return Brake(ObjectMeta(name="rebalancer-brake", annotations=dict(self.found)))
 
 
 def code(reason: Reason | None) -> ReasonCode | None:
@@ -144,6 +144,49 @@ def test_the_namespace_of_the_brake_pauses_everything_where_it_may_be_read() -> 
     assert check.why_not() is None, "who may not is not asked again"
     with pytest.raises(KubeError, match="unwell"):
         PauseCheck(brakes, PLACE, FakeTime()).why_not()
+
+
+LATE = 1_800_000_000.0
+PAST, COMING = "2027-01-15T05:00:00Z incident", "2027-01-15T09:00:00Z"
+"""LATE is 08:00."""
+
+
+@pytest.mark.parametrize("where", ["brake", "home", "lease"])
+def test_a_pause_that_was_over_when_it_was_written_is_a_slip_and_holds(where: str) -> None:
+    brakes, lease, time, pauses = Found({}), dict[str, str](), FakeTime(at=LATE), Pauses()
+
+    def why(said: str) -> Reason | None:
+        notes = {PAUSE: said} if said else {}
+        if where == "lease":
+            lease.clear()
+            lease.update(notes)
+        elif where == "brake":
+            brakes.found = notes
+        else:
+            brakes.home = notes
+        return PauseCheck(brakes, PLACE, time, lambda: lease, pauses).why_not()
+
+    assert why("") is None
+    for _ in range(2):
+        slip = why(PAST)
+        assert slip is not None
+        assert f"{PAUSE}={PAST}, whose end was past when it was written" in slip.message
+    assert why("") is None
+    assert code(why(COMING)) is ReasonCode.PAUSED_BY_ANNOTATION
+    time.at += 3600.0
+    assert why(COMING) is None, "it ran out"
+    assert why("") is None
+    time.at += 7200.0
+    assert why("2027-01-15T10:00:00Z") is None, "it may have been in force since the last look"
+
+
+def test_a_pause_that_was_over_before_the_first_look_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    check = PauseCheck(Found({PAUSE: PAST}), PLACE, FakeTime(at=LATE))
+    assert [check.domains(), check.why_not(), check.why_not()] == [{}, None, None]
+    assert [r.message for r in caplog.records] == [
+        f"configmap rebalancer-brake -n ops has {PAUSE}={PAST}: that pause is over"
+    ]
 
 
 def test_an_error_that_says_nothing_about_the_brake_is_passed_on() -> None:
