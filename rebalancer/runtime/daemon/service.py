@@ -443,18 +443,23 @@ class Service:
         """A process that evicts nothing must not keep others from the lease: for deletion costs alone there
         is another one."""
         settings = self._reloader.settings
-        if self.elector is not None or not settings.leader_election.enabled:
+        if not settings.leader_election.enabled:
             return
-        if settings.evictions.enabled:
+        if settings.evictions.enabled and self.elector is None:
             if self._steerer is not None:
                 self._steerer.stop()
             self.elector = elector_of(
                 settings, self._connection, self._places, identity=self._name, on_change=self._led
             ).start()
-        elif self._live.steering.on and self._steerer is None:
-            self._steerer = elector_of(
-                settings, self._connection, self._places, identity=self._name, component="scale-in"
-            ).start()
+            self._steerer = None
+        elif not settings.evictions.enabled:
+            if self._live.steering.on and self._steerer is None:
+                self._steerer = elector_of(
+                    settings, self._connection, self._places, identity=self._name, component="scale-in"
+                ).start()
+            if self.elector is not None:
+                self.elector.stop()
+                self.elector = None
 
     def _term(self) -> int:
         return self.elector.term if self.elector is not None else 0

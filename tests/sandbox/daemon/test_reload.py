@@ -377,3 +377,17 @@ def test_a_schedulers_file_that_comes_after_the_settings_that_name_it_is_read(tm
     scheduler.write_text(SCHEDULER)
     reloader.look()
     assert reloader.take() is not None
+
+
+def test_a_daemon_that_may_evict_no_more_gives_the_lease_back_and_stands_for_it_again(tmp_path: Path) -> None:
+    settings = BRISK.replace("canary: 0", "canary: 0, enabled: true")
+    with ApiServer(objects(*SKEWED[:3])) as server, daemon(server, tmp_path, settings) as d:
+
+        def led() -> bool:
+            return any(x["spec"].get("holderIdentity") for x in server.store.list("Lease"))
+
+        until(led)
+        d.configure(settings.replace("enabled: true", "enabled: false"))
+        until(lambda: not led())
+        d.configure(settings)
+        until(led)
