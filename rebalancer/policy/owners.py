@@ -182,13 +182,13 @@ class Owners:
         """Pods that end, or are on a node that is gone, and whose owners make them again once they are gone,
         as a StatefulSet does: no pod waits in their place yet, but it will take room. As many as an owner is
         short of; a set that is scaled down gives up its highest ordinals. What other kinds want is not known:
-        they make all again."""
+        they make all again, but for those that have come to the end of their work."""
         ending = (*(p for p in self._snapshot.over if p.terminating), *self._snapshot.stranded)
         found, made = [], Counter[str]()
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
             owner, kind = self.of(pod), pod.owner.kind if pod.owner is not None else "Node"
             if kind not in REPLICATED:
-                found += [pod] * (kind not in ("DaemonSet", "Node"))
+                found += [pod] * (kind not in ("DaemonSet", "Node") and not (pod.finished and self.ends(pod)))
             elif owner is None or owner.metadata.deletion_timestamp is not None:
                 continue
             elif made[owner.key] < owner.replicas - len(self.active(owner)):

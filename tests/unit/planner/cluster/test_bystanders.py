@@ -127,6 +127,19 @@ def test_one_that_ends_is_made_again_by_any_kind_of_owner(kind: str) -> None:
     assert plan(snapshot(A, B, small, found, web())).moves
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Running"])
+@pytest.mark.parametrize("restart", ["Never", "Always"])
+def test_one_that_has_done_its_work_is_not_made_again(phase: Any, restart: str) -> None:
+    """As a workflow's pod whose deletion waits for a finalizer. What is always started again ends as finished,
+    too, where a kubelet ends it, and its controller makes the next one when it is gone."""
+    done = pod("p").requests(cpu=3).selects(zone="b").on("b-1").phase(phase).restarts(restart)
+    found = objects(done.owned_by("Workflow", "w", "argoproj.io/v1alpha1"))
+    found[0]["metadata"] |= {"deletionTimestamp": ago(86400), "finalizers": ["argoproj.io/status"]}
+    small = node("b-2").zone("b").cpu("600m")
+    made = plan(snapshot(A, B, small, found, web()))
+    assert bool(made.moves) == (phase != "Running" and restart == "Never")
+
+
 @pytest.mark.parametrize("owner", ["DaemonSet", "", "Node"])
 def test_one_that_is_not_made_elsewhere_takes_no_room(owner: str) -> None:
     found = objects(other())
