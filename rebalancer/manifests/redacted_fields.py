@@ -49,7 +49,7 @@ _CONDITIONS = frozenset(
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
     | {"Drifted", "ReplicaFailure", RESIZE_PENDING, SANDBOX, *LEAVING_CONDITIONS}
 )
-_KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", owners.VOLCANO.rstrip("/")}
+_KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", "kubernetes.io", owners.VOLCANO[:-1]}
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
@@ -468,15 +468,13 @@ def _workload(selector: Rule) -> Rule:
     return fields(
         metadata=META,
         spec=fields(
-            **dict.fromkeys(
-                _WORKLOAD_WORDS,
-                same,
-            ),
+            **dict.fromkeys(_WORKLOAD_WORDS, same),
             selector=selector,
             template=_TEMPLATE,
             strategy=_STRATEGY,
             updateStrategy=_STRATEGY,
             serviceName=name,
+            managedBy=api_version,
             ordinals=fields(start=same),
             volumeClaimTemplates=each(fields(metadata=META, spec=_CLAIM_SPEC)),
         ),

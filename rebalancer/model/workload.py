@@ -21,11 +21,12 @@ _MAX_SURGE = "25%"
 class Workload(Struct, frozen=True, eq=False, kw_only=True):
     """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job, in one shape.
 
-    Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent). `template`
-    is the template that the next pod is built from; for a StatefulSet that of the update revision.
-    `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written. `claim_templates`: names of
-    the volumes for which a StatefulSet makes a claim for each pod. `progress_deadline`: seconds for which
-    a Deployment may make no progress, 0 = it has no such end. `first_ordinal`: of a StatefulSet's pods.
+    Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent), for a Job
+    how many pods it wants now. `template` is the template that the next pod is built from; for a StatefulSet
+    that of the update revision. `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written.
+    `claim_templates`: names of the volumes for which a StatefulSet makes a claim for each pod.
+    `progress_deadline`: seconds for which a Deployment may make no progress, 0 = it has no such end.
+    `first_ordinal`: of a StatefulSet's pods.
 
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
     `service_account` and `runtime_class` ("" = none is named), `node` where it names one, and `security`, the

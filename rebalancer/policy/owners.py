@@ -199,15 +199,15 @@ class Owners:
     @cached_property
     def to_come(self) -> list[Pod]:
         """Pods that are to be made before long, and that nothing waits for yet: those that an owner lacks
-        beside `made_again`, as a StatefulSet makes one after the other, and those that a rollout makes before
-        it takes old ones away."""
+        beside `made_again`, as a StatefulSet makes one after the other and a Job waits after one that failed,
+        and those that a rollout makes before it takes old ones away."""
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
         found: list[Pod] = []
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
             number = 0
-            if w.kind in REPLICATED:
+            if w.kind in REPLICATED or w.kind == "Job":
                 active = self.active(w)
                 if not self._waits_in_order(w, active):
                     number = w.replicas - len(active) - again[w.key]

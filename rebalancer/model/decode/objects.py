@@ -66,6 +66,12 @@ _NEVER = 2**31 - 1
 """What says that a rollout has no end (pkg/controller/deployment/util, ``HasProgressDeadline``)."""
 
 
+_JOBS = "kubernetes.io/job-controller"
+"""Who takes care of a Job that names nobody else."""
+_ENDS = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+"""Conditions of a Job for which no more pods are made."""
+
+
 class _RollingUpdate(Struct, frozen=True, rename="camel"):
     partition: int = 0
     max_unavailable: int | str | None = None
@@ -97,6 +103,10 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     pod_management_policy: str = "OrderedReady"
     volume_claim_templates: tuple[_Named, ...] = ()
     ordinals: _Ordinals = _Ordinals()
+    parallelism: int = 1
+    completions: int | None = None
+    suspend: bool = False
+    managed_by: str = _JOBS
 
 
 class _WorkloadStatus(Struct, frozen=True, rename="camel"):
@@ -107,6 +117,7 @@ class _WorkloadStatus(Struct, frozen=True, rename="camel"):
     available_replicas: int = 0
     desired_number_scheduled: int | None = None
     number_misscheduled: int = 0
+    succeeded: int = 0
     current_revision: str = ""
     update_revision: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -211,7 +222,7 @@ class Decoder:
         return Workload(
             kind=kind,
             metadata=meta,
-            replicas=spec.replicas,
+            replicas=spec.replicas if kind != "Job" else _at_once(spec, status),
             selector=selector,
             template=template,
             paused=spec.paused,
@@ -239,6 +250,16 @@ class Decoder:
             failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
             unasked_since=next(filter(None, map(_unasked_since, status.conditions)), None),
         )
+
+
+def _at_once(spec: _WorkloadSpec, status: _WorkloadStatus) -> int:
+    """How many pods a Job wants now (pkg/controller/job, ``manageJob``)."""
+    ended = any(c.type in _ENDS and c.status == "True" for c in status.conditions)
+    if ended or spec.suspend or spec.managed_by != _JOBS:
+        return 0
+    if spec.completions is None:
+        return 0 if status.succeeded else spec.parallelism
+    return max(0, min(spec.parallelism, spec.completions - status.succeeded))
 
 
 def _fails(condition: Condition) -> bool:

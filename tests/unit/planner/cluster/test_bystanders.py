@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, daemon_set, deployment, node, objects, pod, snapshot, stateful_set
+from tests.support.build import (
+    ago,
+    daemon_set,
+    deployment,
+    job,
+    node,
+    objects,
+    pod,
+    snapshot,
+    stateful_set,
+)
 from tests.support.scheduler.plain import Json
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
@@ -130,14 +140,40 @@ def test_one_that_ends_is_made_again_by_any_kind_of_owner(kind: str) -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Running"])
 @pytest.mark.parametrize("restart", ["Never", "Always"])
 def test_one_that_has_done_its_work_is_not_made_again(phase: Any, restart: str) -> None:
-    """As a workflow's pod whose deletion waits for a finalizer. What is always started again ends as finished,
-    too, where a kubelet ends it, and its controller makes the next one when it is gone."""
+    """As a workflow's pod whose deletion waits for a finalizer. One that is always started again is finished
+    once its kubelet has ended it, too, and its controller makes the next one when it is gone."""
     done = pod("p").requests(cpu=3).selects(zone="b").on("b-1").phase(phase).restarts(restart)
     found = objects(done.owned_by("Workflow", "w", "argoproj.io/v1alpha1"))
     found[0]["metadata"] |= {"deletionTimestamp": ago(86400), "finalizers": ["argoproj.io/status"]}
     small = node("b-2").zone("b").cpu("600m")
     made = plan(snapshot(A, B, small, found, web()))
     assert bool(made.moves) == (phase != "Running" and restart == "Never")
+
+
+JOBS: dict[str, tuple[Json, Json, int]] = {
+    "waits out its backoff": ({"completions": 1, "backoffLimit": 6}, {"failed": 3}, 0),
+    "has one to go": ({"parallelism": 5, "completions": 5}, {"succeeded": 4}, 0),
+    "is of workers that go on": ({}, {}, 0),
+    "has workers that found no more to do": ({}, {"succeeded": 1}, 1),
+    "has all": ({"parallelism": 5, "completions": 5}, {"succeeded": 5}, 1),
+    "is suspended": ({"suspend": True}, {}, 1),
+    "runs elsewhere": ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, 1),
+    "has failed": ({}, {"conditions": [{"type": "Failed", "status": "True"}]}, 1),
+    "is about to fail": ({}, {"conditions": [{"type": "FailureTarget", "status": "True"}]}, 1),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "moves"), JOBS.values(), ids=JOBS)
+def test_the_next_pod_of_a_job_keeps_room(spec: Json, status: Json, moves: int) -> None:
+    found = objects(job("batch").requests(cpu=3).selects(zone="b").restarts("Never").placed({"b-1": 1}))
+    found[0]["spec"] |= spec
+    found[0]["status"] = status
+    found[1]["status"]["phase"] = "Failed"
+    small = node("b-2").zone("b").cpu("600m")
+    assert bool(plan(snapshot(A, B, small, found, web())).moves) == bool(moves)
+    found[1]["status"]["phase"] = "Running"
+    found[1]["spec"]["containers"][0]["resources"] = {}
+    assert plan(snapshot(A, B, small, found, web())).moves, "one of them runs"
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "", "Node"])
