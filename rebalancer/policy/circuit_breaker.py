@@ -66,15 +66,18 @@ def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason
 
 
 UNASKED_FOR = 1800.0
-"""Seconds for which a workload tells of others that their pods may not be made. Its controller tries again
-every 17 min at least, and takes back what it said when that succeeds; what lasts longer is its own."""
+"""Seconds after which what a single workload says of its pods may be its own, if others' have been made since.
+Its controller says it once, tries again every 17 min at least, and takes it back when that succeeds."""
 
 
-def not_made(workloads: Iterable[Workload], now: float) -> Reason | None:
+def not_made(workloads: Iterable[Workload], pods: Iterable[Pod], now: float) -> Reason | None:
     """Why nothing is evicted while the API server cannot ask a webhook, or fails inside, for new pods."""
-    since = ((w, w.unasked_since) for w in workloads if w.unasked_since is not None)
-    refused = sorted({w.counted_as for w, at in since if now - at < UNASKED_FOR})
+    since = {w.counted_as: w.unasked_since for w in workloads if w.unasked_since is not None}
+    refused = sorted(since)
     if not refused:
+        return None
+    first = since[refused[0]]
+    if len(refused) == 1 and now - first >= UNASKED_FOR and made_since(pods, first + _SKEW):
         return None
     kind, namespace, name = refused[0].split("/")
     more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""

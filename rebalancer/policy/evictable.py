@@ -192,7 +192,7 @@ class Evictable:
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self.by_node = ByNode(snapshot, attached)
-        self._not_made = not_made(snapshot.workloads, snapshot.now)
+        self._not_made = not_made(snapshot.workloads, snapshot.pods, snapshot.now)
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:

@@ -408,7 +408,8 @@ class Health:
 
     def unwell(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
         """Why nothing is evicted, whatever the schedulers do. Raises CacheNotReadyError."""
-        if (reason := not_made(self._watched.workloads(), self._clock.now())) is not None:
+        pods, now = self._watched.pods(), self._clock.now()
+        if (reason := not_made(self._watched.workloads(), pods.values(), now)) is not None:
             return reason
         if self._memory is None or self._memory.limits is None:
             return None
@@ -417,7 +418,6 @@ class Health:
         reason = next((r for x in limits if (r := too_many_not_ready(nodes, x)) is not None), None)
         if reason is not None:
             return reason
-        pods, now = self._watched.pods(), self._clock.now()
         latest = self._clock.latest()
         left = unresolved(self._memory.ledger.entries, pods.values(), latest)
         again, lost = fallen(self._memory.ledger.entries, pods, latest)

@@ -467,19 +467,14 @@ UNASKED = [
     ("Internal error occurred: etcd", 120, True),
     ('admission webhook "validate.acme.example" denied the request', 120, False),
     ("pods is forbidden: exceeded quota", 120, False),
-    (
-        'Internal error occurred: failed calling webhook "mutate.acme.example": refused',
-        3600,
-        False,
-    ),
 ]
 
 
-def refused(message: str, seconds: float, kind: str = "Deployment") -> list[Json]:
+def refused(message: str, seconds: float, kind: str = "Deployment", name: str = "api") -> list[Json]:
     """Another Deployment, in another namespace, that says so for so many seconds."""
     says = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
     status = {"conditions": [says | {"lastTransitionTime": ago(seconds)}]}
-    return patched(kind, {"status": status}, deployment("api", namespace="other").placed({"a-0": 1}))
+    return patched(kind, {"status": status}, deployment(name, namespace="other").placed({"a-0": 1}))
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
@@ -493,6 +488,18 @@ def test_while_the_api_server_cannot_make_the_pods_of_one_those_of_others_stay(
     assert reason is None or "Deployment other/api, as it" in reason.message
     changes = next_change(cluster(*things), PolicyOptions())
     assert changes == (NOW - seconds + UNASKED_FOR if stays else inf)
+
+
+@pytest.mark.parametrize(
+    ("who", "young", "stays"), [(("api",), 3300, False), (("api",), 3650, True), (("api", "b"), 3300, True)]
+)
+def test_what_is_refused_for_an_hour_is_one_owners_own_only_if_pods_have_been_made_since(
+    who: tuple[str, ...], young: int, stays: bool
+) -> None:
+    """Its controller sets the condition once, and takes it back when it succeeds."""
+    things = [*objects(app()), *(o for name in who for o in refused(UNASKED[0][0], 3600, name=name))]
+    made = patched("Pod", {"metadata": {"creationTimestamp": ago(young)}}, *things)
+    assert (judged(*made) is not None) is stays
 
 
 @pytest.mark.parametrize(
