@@ -206,7 +206,7 @@ def _pod(template: PodTemplate) -> Iterator[str]:
             "RuntimeClass now"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
-    if any(c.local for c in _containers(template)) or any(v.local for v in template.volumes):
+    if any(c.pull == "Never" for c in _containers(template)) or any(v.local for v in template.volumes):
         yield "the pod has an image that is never pulled (Never), and not all nodes may have it"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"

@@ -98,7 +98,7 @@ class HostPort(Struct, frozen=True, order=True):
 class Container(Struct, frozen=True, eq=False):
     """A container; its requests and limits are in the scheduler's integers.
 
-    `sidecar`: an init container with restartPolicy Always. `local`: its image is never pulled.
+    `sidecar`: an init container with restartPolicy Always. `pull`: whether its image is pulled, as written.
     `security`: what Pod Security reads of it, as JSON.
     """
 
@@ -108,7 +108,7 @@ class Container(Struct, frozen=True, eq=False):
     limits: dict[str, int] = {}
     host_ports: tuple[HostPort, ...] = ()
     sidecar: bool = False
-    local: bool = False
+    pull: str = ""
     security: bytes = b"{}"
 
 

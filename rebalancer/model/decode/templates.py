@@ -89,7 +89,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
             (
                 self.name.encode(),
                 self.image.encode(),
-                b"local" if self.image_pull_policy == _NEVER else b"",
+                self.image_pull_policy.encode(),
                 self.resources,
                 self.ports,
                 self.restart_policy.encode(),
@@ -665,7 +665,7 @@ def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Contai
             if (port := p.host_port or (p.container_port if host_network else 0)) > 0
         ),
         sidecar=init and wire.restart_policy == "Always",
-        local=wire.image_pull_policy == _NEVER,
+        pull=wire.image_pull_policy,
         security=msgspec.json.encode(asked) if (asked := wire.security()) else b"{}",
     )
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -264,14 +265,15 @@ class Kubelets:
     def _concerns(self, template: PodTemplate) -> Sequence[Hashable]:
         """What a sign may be about that concerns such a pod, or that such a pod undoes: None is the node."""
         space, drivers = template.namespace, self._drivers(template)
-        images = {c.image for c in (*template.containers, *template.init_containers)}
+        own = (*template.containers, *template.init_containers)
+        pulls = {("image", c.image) for c in own} | {("pull", c.image) for c in own if c.pull == "Always"}
         return (
             *((("owner", space, template.controller),) if template.controller else ()),
             None,
             *(("plugins",) if drivers else ()),
             *(("driver", d) for d in drivers),
             *(("claim", space, c) for c in template.claims),
-            *(("image", space, i) for i in sorted(images)),
+            *((what, space, image) for what, image in sorted(pulls)),
             *(("exact",) if _exact(template) else ()),
             *(f"OutOf{r}" for r in (*template.requests, "pods")),
         )
@@ -295,7 +297,9 @@ class Kubelets:
         found = defaultdict[Hashable, list[Unfit]](list)
         for (about, words, remedy), some_rows in rows.items():
             if some_rows == [_ANYWHERE] and isinstance(about, tuple):
-                nodes = ~among(self._table.size, self._table.image(normalized(about[2]))[1])
+                listed = about[0] == "image"
+                has = self._table.image(normalized(about[2]))[1] if listed else np.array((), np.int64)
+                nodes = ~among(self._table.size, has)
             else:
                 nodes = among(self._table.size, np.array(some_rows, np.int64))
             found[about].append(Unfit(words, nodes, remedy))
@@ -359,9 +363,10 @@ class Kubelets:
                         yield _Sign(about, row, p.unready_since or came, _ENOUGH, _AGENT, weight=2)
                     if any(p.crashed is not None for p in pods):
                         yield _Sign(("owner", t.namespace, t.controller), row, came, _ENOUGH, _CRASHES)
-                    for image in sorted({p.unpulled for p in pods if p.unpulled}):
-                        words = _UNPULLED.format(image)
-                        yield _Sign(("image", t.namespace, image), _ANYWHERE, came, _ENOUGH, words, _LOOK)
+                    unpulled = sorted({p.unpulled for p in pods if p.unpulled})
+                    for what, image in product(("image", "pull"), unpulled):
+                        about, words = (what, t.namespace, image), _UNPULLED.format(image)
+                        yield _Sign(about, _ANYWHERE, came, _ENOUGH, words, _LOOK)
 
     def _of_failed(self) -> Iterator[_Sign]:
         """Of pods that kubelets have evicted or not admitted lately. A node's condition is gone some minutes

@@ -20,6 +20,7 @@ from tests.support.build import (
     node,
     nodes,
     objects,
+    pod,
     stateful_set,
     volume,
 )
@@ -239,7 +240,8 @@ def test_who_needs_cpus_of_its_own_hears_of_others_that_found_none(
 def test_an_image_that_another_cannot_pull_is_no_certain_one(
     namespace: str, image: str, on: str, moves: int
 ) -> None:
-    """In its namespace: elsewhere there may be other secrets. Nor does it matter where a node has it."""
+    """In its namespace: elsewhere there may be other secrets. Nor does it matter where a node has it, unless
+    it is pulled each time; then it does until one that was pulled is Ready."""
     made = objects(deployment("other", namespace).placed({"a-0": 1, on: 1}).unready(1))
     for o in made:
         if o["kind"] == "Pod":
@@ -255,6 +257,17 @@ def test_an_image_that_another_cannot_pull_is_no_certain_one(
         if o["kind"] == "Node":
             o["status"]["images"] = [{"names": [image], "sizeBytes": 1}]
     assert plan(decoded([*there, *made])).moves
+    for o in there:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            for c in spec.get("containers", ()):
+                c["imagePullPolicy"] = "Always"
+    assert len(plan(decoded([*there, *made])).moves) == 2 * moves
+    late = objects(pod("late", namespace).on("a-0"))
+    late[0]["metadata"]["creationTimestamp"] = late[0]["status"]["startTime"] = ago(60)
+    late[0]["spec"]["containers"][0]["image"] = image
+    assert len(plan(decoded([*there, *made, *late])).moves) == 2 * moves, "it may not have been pulled"
+    late[0]["spec"]["containers"][0]["imagePullPolicy"] = "Always"
+    assert len(plan(decoded([*there, *made, *late])).moves) == 2
 
 
 def storing(name: str, **placed: int) -> Any:
