@@ -284,20 +284,40 @@ EVICTED_FOR = 3600.0
 """Seconds for which several evictions by a kubelet speak against its node."""
 
 
+class Symptoms(Struct, frozen=True, gc=False):
+    """What a kubelet says of a pod that is not well: nothing of most, which share one. Times in seconds since
+    the epoch, None where absent.
+
+    `unready_since`: since when it is not Ready, where it says so.
+    `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
+    `unpulled`: an image of it that its kubelet cannot pull; "" if there is none.
+    `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
+    `evicted`: when its kubelet evicted it because the node ran short of something; None if it has not.
+    `crashed`: when a container of it ended that was started again; the last time.
+    `unbegun`: since when its kubelet is to make its sandbox; None where it has.
+    `starting`: whether a container of it runs whose startup probe has not passed yet.
+    `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
+    """
+
+    unready_since: float | None = None
+    stuck: str = ""
+    unpulled: str = ""
+    rejected: str = ""
+    evicted: float | None = None
+    crashed: float | None = None
+    unbegun: float | None = None
+    starting: bool = False
+    debugged: bool = False
+
+
+WELL = Symptoms()
+
+
 class Pod(Struct, frozen=True, eq=False, gc=False):
     """A pod: its template, and where it is. Times in seconds since the epoch, None where absent.
 
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
-    `unready_since`: since when it is not, where it says so.
-    `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
-    `unpulled`: an image of it that its kubelet cannot pull; "" if there is none.
-    `rejected`: the reason for which its kubelet has not so much as tried to start it; "" if it has.
-    `evicted`: when its kubelet evicted it because the node ran short of something; None if it has not.
-    `unbegun`: since when its kubelet is to make its sandbox; None where it has.
-    `starting`: whether a container of it runs whose startup probe has not passed yet.
-    `debugged`: whether an ephemeral container (`kubectl debug`) of it has not ended.
-    `crashed`: when a container of it ended that was started again; the last time.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
     `annotations`, so that nothing but scale-in goes by it. `cost_by`: which installation has; "" if unknown.
     """
@@ -315,17 +335,9 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     grace_seconds: int = 30
     ready: bool = False
     ready_since: float | None = None
-    unready_since: float | None = None
     judged: bool = False
     unschedulable: str = ""
-    stuck: str = ""
-    unpulled: str = ""
-    rejected: str = ""
-    evicted: float | None = None
-    crashed: float | None = None
-    unbegun: float | None = None
-    starting: bool = False
-    debugged: bool = False
+    symptoms: Symptoms = WELL
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()

@@ -232,7 +232,9 @@ class Shares:
         ready = (p.created for pods in self._pods[owner.key] for p in pods if p.ready)
         if (newest.created or -inf) <= max((c for c in ready if c is not None), default=-inf):
             return None
-        why = newest.stuck or ("it has crashed" if newest.crashed is not None else "it is not Ready")
+        why = newest.symptoms.stuck or (
+            "it has crashed" if newest.symptoms.crashed is not None else "it is not Ready"
+        )
         return Reason(
             ReasonCode.REPLACEMENT_NOT_READY,
             f"{owner.kind} {owner.name}: its newest pod {newest.name} does not start ({why}), and neither "

@@ -424,7 +424,7 @@ class Evictable:
                 {},
                 "set policy.evictLocalStoragePods: true, or annotate the pod with rebalancer.io/evict=true",
             )
-        if pod.debugged:
+        if pod.symptoms.debugged:
             return Reason(
                 ReasonCode.DEBUGGED,
                 "somebody debugs it: an ephemeral container of it has not ended",
@@ -574,9 +574,9 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
-    heard = (p.created + REJECTED_FOR for p in snapshot.over if p.rejected and p.created is not None)
-    evicted = (p.evicted + EVICTED_FOR for p in snapshot.over if p.evicted is not None)
-    asked = ((p.unbegun, p.deleted, None if p.ready else p.started) for p in snapshot.pods)
+    heard = (p.created + REJECTED_FOR for p in snapshot.over if p.symptoms.rejected and p.created is not None)
+    evicted = (p.symptoms.evicted + EVICTED_FOR for p in snapshot.over if p.symptoms.evicted is not None)
+    asked = ((p.symptoms.unbegun, p.deleted, None if p.ready else p.started) for p in snapshot.pods)
     hanging = (t + ARRIVAL for times in asked for t in times if t is not None)
     meta = (a.metadata for a in snapshot.attachments)
     moved = (t for m in meta for t in (m.creation_timestamp, m.deletion_timestamp) if t is not None)

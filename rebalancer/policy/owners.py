@@ -420,7 +420,7 @@ class Owners:
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once.
         One whose startup probe still runs would begin anew elsewhere, however old it is."""
-        new = [p for p in active if not p.ready and (self._new(p) or p.starting)]
+        new = [p for p in active if not p.ready and (self._new(p) or p.symptoms.starting)]
         if not new:
             return None
         return Reason(

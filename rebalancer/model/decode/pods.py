@@ -30,11 +30,13 @@ from rebalancer.model.pod import (
     DEFAULT_CPU,
     DEFAULT_MEMORY,
     DELETION_COST,
+    WELL,
     Container,
     HeldRequests,
     Pod,
     PodTemplate,
     Requests,
+    Symptoms,
     Taken,
     add,
     at_least,
@@ -347,6 +349,17 @@ class PodDecoder:
         if DELETION_COST in annotations and (cost_by := cost_writer(meta.managed_fields)) is not None:
             own_cost = cost_of(annotations[DELETION_COST])
             annotations = {k: v for k, v in annotations.items() if k != DELETION_COST}
+        symptoms = Symptoms(
+            unready_since=None if is_ready else changed,
+            stuck=stuck,
+            unpulled=_image(template, stuck_at) if stuck in _CANNOT_PULL else "",
+            rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
+            evicted=_evicted(status) if status.phase == "Failed" else None,
+            crashed=_crashed(status.container_statuses or ()),
+            unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
+            starting=not is_ready and _starting(statuses),
+            debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
+        )
         return Pod(
             name=meta.name,
             # One string for all pods of a template, and one for all pods of a node.
@@ -362,21 +375,13 @@ class PodDecoder:
             grace_seconds=grace if grace is not None else spec.termination_grace_period_seconds,
             ready=is_ready,
             ready_since=changed if is_ready else None,
-            unready_since=None if is_ready else changed,
             judged=scheduled is not None,
             unschedulable=(
                 scheduled.message
                 if scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable"
                 else ""
             ),
-            stuck=stuck,
-            unpulled=_image(template, stuck_at) if stuck in _CANNOT_PULL else "",
-            rejected=_rejected(status.reason, statuses) if status.phase == "Failed" else "",
-            evicted=_evicted(status) if status.phase == "Failed" else None,
-            crashed=_crashed(status.container_statuses or ()),
-            unbegun=_unbegun(meta.creation_timestamp, status) if spec.node_name else None,
-            starting=not is_ready and _starting(statuses),
-            debugged=_debugged(spec.ephemeral_containers, status.ephemeral_container_statuses),
+            symptoms=WELL if symptoms == WELL else symptoms,
             owner=owner,
             annotations=annotations,
             finalizers=meta.finalizers,

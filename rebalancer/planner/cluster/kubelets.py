@@ -76,7 +76,7 @@ def _hangs(pod: Pod) -> float | None:
     """Since when its kubelet is to make its sandbox, or should have ended it; None if it has."""
     if pod.deleted is not None:
         return None if pod.finalizers else pod.deleted
-    return pod.unbegun
+    return pod.symptoms.unbegun
 
 
 def _came(pod: Pod) -> float:
@@ -329,8 +329,8 @@ class Kubelets:
         index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
         found = defaultdict[object, dict[str, list[Pod]]](lambda: defaultdict(list))
         for p in (*(p for g in self._snapshot.live for p in g.pods if not p.ready), *self._snapshot.over):
-            at = _hangs(p) if p.deleted is not None or p.finished else p.unbegun or _came(p)
-            if at is not None and at <= long_ago and not p.starting and p.node_name in index:
+            at = _hangs(p) if p.deleted is not None or p.finished else p.symptoms.unbegun or _came(p)
+            if at is not None and at <= long_ago and not p.symptoms.starting and p.node_name in index:
                 found[_kin(p.template)][p.node_name].append(p)
         return found
 
@@ -360,10 +360,10 @@ class Kubelets:
                     if None not in (needed := tuple(_needed_by(t))):
                         yield _Sign(None, row, came - _MEANWHILE, 1, _SICK, _LOOK, weight=len(pods))
                     for about in needed:
-                        yield _Sign(about, row, p.unready_since or came, _ENOUGH, _AGENT, weight=2)
-                    if any(p.crashed is not None for p in pods):
+                        yield _Sign(about, row, p.symptoms.unready_since or came, _ENOUGH, _AGENT, weight=2)
+                    if any(p.symptoms.crashed is not None for p in pods):
                         yield _Sign(("owner", t.namespace, t.controller), row, came, _ENOUGH, _CRASHES)
-                    unpulled = sorted({p.unpulled for p in pods if p.unpulled})
+                    unpulled = sorted({p.symptoms.unpulled for p in pods if p.symptoms.unpulled})
                     for what, image in product(("image", "pull"), unpulled):
                         about, words = (what, t.namespace, image), _UNPULLED.format(image)
                         yield _Sign(about, _ANYWHERE, came, _ENOUGH, words, _LOOK)
@@ -374,13 +374,13 @@ class Kubelets:
         index, now = self._table.index, self._snapshot.now
         for p in self._snapshot.over:
             t, row, at = p.template, index.get(p.node_name), p.created or 0.0
-            if row is not None and (p.evicted or 0.0) > now - EVICTED_FOR:
+            if row is not None and (p.symptoms.evicted or 0.0) > now - EVICTED_FOR:
                 yield _Sign(None, row, inf, 2, _PRESSED, _RELIEVE)
-            if row is not None and p.rejected and at > now - REJECTED_FOR and t.controller:
-                words = f"which has refused pods of its owner: {p.rejected}"
+            if row is not None and p.symptoms.rejected and at > now - REJECTED_FOR and t.controller:
+                words = f"which has refused pods of its owner: {p.symptoms.rejected}"
                 yield _Sign(("owner", t.namespace, t.controller), row, at, _ENOUGH, words, _HEARD)
-                about = "exact" if p.rejected in _UNALIGNED and _exact(t) else p.rejected
-                words = f"which has refused several pods that ask for such things: {p.rejected}"
+                about = "exact" if p.symptoms.rejected in _UNALIGNED and _exact(t) else p.symptoms.rejected
+                words = f"which has refused several pods that ask for such things: {p.symptoms.rejected}"
                 yield _Sign(about, row, at, 1, words, _HEARD)
 
     def _of_volumes(self) -> Iterator[_Sign]:

@@ -132,7 +132,7 @@ def unresolved(made: Iterable[Entry], pods: Iterable[Pod], now: float) -> list[E
 def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
     """How many of these evictions could have late replacements, made or not, at a glance."""
     spaces, long = {e.namespace for e in left}, sum(now - e.at >= SOONEST for e in left)
-    return long + sum(p.namespace in spaces and _starts(p) and bool(p.stuck) for p in pods)
+    return long + sum(p.namespace in spaces and _starts(p) and bool(p.symptoms.stuck) for p in pods)
 
 
 def fallen(
@@ -161,8 +161,12 @@ def fallen(
                 else:
                     gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):
-                found[pod.key] = pod.stuck or "it was Ready, and is not any more"
-            elif pod.crashed is not None and abs(now - pod.crashed) < SOONEST and abs(now - e.at) < HOUR:
+                found[pod.key] = pod.symptoms.stuck or "it was Ready, and is not any more"
+            elif (
+                pod.symptoms.crashed is not None
+                and abs(now - pod.symptoms.crashed) < SOONEST
+                and abs(now - e.at) < HOUR
+            ):
                 # Later it is none of the move's doing: of a thousand pods some restart at any time.
                 found[pod.key] = "it was restarted within the last minute"
     if gone:
@@ -170,7 +174,7 @@ def fallen(
             # After a rollout the name is another one: who is gone then was not thrown out.
             if _starts(pod) and (entries := gone.get((pod.namespace, _made_as(pod.name)))):
                 entries.pop()
-                found[pod.key] = pod.stuck or "it came for one that was Ready, and is not"
+                found[pod.key] = pod.symptoms.stuck or "it came for one that was Ready, and is not"
     return found, sorted((e for entries in gone.values() for e in entries), key=lambda e: -e.at)
 
 
@@ -211,8 +215,8 @@ def late(
         new = sorted((p for p in pods[key] if _starts(p) and (p.created or 0.0) >= since), key=_youngest)
         for e, pod in zip(entries, new, strict=False):
             seconds = now - max(e.at, pod.created or 0.0)
-            if pod.stuck or seconds >= patience:
-                found[pod.key] = pod.stuck or f"not Ready after {seconds:.0f} s"
+            if pod.symptoms.stuck or seconds >= patience:
+                found[pod.key] = pod.symptoms.stuck or f"not Ready after {seconds:.0f} s"
         # Its owner makes it when the evicted pod is gone, or before.
         missing = max(0, wanted.get(key, 0) - len(pods[key]) - ending[key])
         grace = 0.0 if at_once else max((p.grace_seconds for p in pods[key]), default=0.0)

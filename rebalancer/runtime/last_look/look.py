@@ -162,7 +162,7 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
         ("annotations", steering(live.annotations) != steering(planned.annotations)),
         ("owner", _uid(live) != _uid(planned)),
         ("finalizers", live.finalizers != planned.finalizers),
-        ("debug containers", live.debugged and not planned.debugged),
+        ("debug containers", live.symptoms.debugged and not planned.symptoms.debugged),
     ):
         if differs:
             return changed(f"pod {live.key} has changed since the plan: its {what}")

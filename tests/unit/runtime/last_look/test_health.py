@@ -11,7 +11,7 @@ from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import Node, NodeClaim, NodePool
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, Symptoms
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Object, Snapshot
 from rebalancer.model.storage import VolumeAttachment
@@ -118,7 +118,8 @@ def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
     [there] = snapshot(nodes(a=1), pod("web-aa-1").on("a-0")).pods
     made = moved("web-aa-0", "ReplicaSet/default/web-aa", "web-aa-1")
     for now, late in ((3600.0, 1), (3800.0, 0)):
-        pods: dict[Identity, Pod] = {("default", "web-aa-1"): replace(there, crashed=now - 5)}
+        crashed = replace(there, symptoms=Symptoms(crashed=now - 5))
+        pods: dict[Identity, Pod] = {("default", "web-aa-1"): crashed}
         assert len(fallen([made], pods, now)[0]) == late
 
 
