@@ -6,7 +6,7 @@ pods, when a node says something else than before to anything that was asked of 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -63,6 +63,7 @@ class ClusterNow:
         self._ending: dict[Identity, Pod] = {}
         self._generations = {w.metadata.uid: w.metadata.generation for w in snapshot.workloads}
         self.simulation = self._begin(snapshot)
+        self._had = dict(self._active)
         self._at_plan = self._pods
         self._ended = {p.uid for p in snapshot.over}
         self._expelled = {p.uid for p in self._expelling.pods(snapshot)}
@@ -115,17 +116,19 @@ class ClusterNow:
         return [self._placeable(p) for p in new]
 
     def begun(self, victims: Collection[str]) -> tuple[Snapshot, list[Pod]]:
-        """What has begun since the plan, as far as pods are made for it: owners that were changed, and sets
-        whose pods somebody ends, with all their pods; and the pods that have to leave their nodes, if one is
-        among them that had not. `victims`: uids of pods that the plan ends."""
+        """What has begun since the plan, as far as pods are made for it: owners that were changed, sets whose
+        pods somebody ends, and those that have fewer pods, with all their pods; and the pods that have to
+        leave their nodes, if one is among them that had not. `victims`: uids of pods that the plan ends, and
+        of their owners."""
         every = self._watched.workloads("")
         changed = [w for w in every if self._generations.get(w.metadata.uid) != w.metadata.generation]
         ended = (p for p in self._ending.values() if p.uid not in self._ended)
         ending = [p for p in ended if p.uid not in victims]
-        # A ReplicaSet makes the next one at once.
         sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
         owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
         owners.update(w.metadata.uid for w in changed)
+        # A ReplicaSet makes the next one at once, if its controller is not behind.
+        owners.update(u for u, n in self._had.items() if self._active[u] < n and u not in victims)
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
         nodes = self._expelling.nodes
@@ -297,6 +300,7 @@ class ClusterNow:
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates, self._waiting, self._ending = defaultdict(dict), {}, {}
+        self._active = Counter[str]()
         for pod in snapshot.pods:
             self._count(pod, 1)
         simulation = Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
@@ -320,6 +324,8 @@ class ClusterNow:
             if by > 0:
                 self._ending[pod.namespace, pod.name] = pod
             return
+        if pod.owner is not None:
+            self._active[pod.owner.uid] += by
         if by < 0:
             self._waiting.pop((pod.namespace, pod.name), None)
         elif pod.waits:

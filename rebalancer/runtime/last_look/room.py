@@ -314,7 +314,7 @@ class Room:
         if move.awaits:
             return ""
         came = [p for p in cluster.arrived() if p.owner is None or p.owner.uid not in self._owners]
-        begun, leaving = cluster.begun(self._victims)
+        begun, leaving = cluster.begun(self._victims | self._owners)
         if not (came or begun.pods or begun.workloads):
             return ""
         owners = Owners(begun, PolicyOptions())

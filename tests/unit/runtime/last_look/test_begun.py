@@ -72,6 +72,13 @@ def test_so_does_a_node_that_has_come_to_go() -> None:
     assert f"{NEEDS}default/other-" in why_not(w)
 
 
+def test_a_pod_that_its_controller_is_yet_to_make_again_keeps_room() -> None:
+    w = world(other())
+    assert not why_not(w)
+    ends(w, "other")
+    assert "ends and is made again, and may take" in why_not(w)
+
+
 def test_a_pod_of_a_set_that_is_made_again_keeps_room() -> None:
     w = world(database().placed({"b-0": 1}))
     assert not why_not(w)
