@@ -22,7 +22,7 @@ from rebalancer.model.snapshot import ON, Alike, Snapshot, alike, among
 from rebalancer.planner.cluster.components import Component, components
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
-from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.hard import HardPhase, Planned, Solved
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
@@ -174,6 +174,7 @@ class HardConstraints(Constraints):
             if not set(excess).isdisjoint(groups)
         ]
         self.solved: Mapping[int, Solved] = {}
+        self._dropped: Sequence[JudgedMove] = ()
         self._judge: HardJudge | None = None
 
     def judge(self, waiting: Waiting) -> HardJudge:
@@ -192,7 +193,7 @@ class HardConstraints(Constraints):
             self.solved,
         )
         planned = phase.plan()
-        self.solved = planned.solved
+        self.solved, self._dropped = planned.solved, planned.dropped
         return planned
 
     def _left(self, groups: Sequence[Group]) -> int:
@@ -216,12 +217,23 @@ class HardConstraints(Constraints):
         solved = self._solved_with.get(group.index)
         if solved is None:
             return (), lambda *_: reason(ReasonCode.SIMULATION_LIMIT)
+        simulation = self.view.simulation
+        others = [
+            m
+            for m in self._dropped
+            if m.candidate.members not in solved.classes and key_of(m.pod) in simulation.state.pods
+        ]
 
         def why_not(pod_class: PodClass, node: int, pod: Pod) -> Reason:
-            component = self._component(solved)
             assert self._judge is not None
-            candidate = Candidate(component, component.classes.index(pod_class), node, pod)
-            found = self._judge.why_not(component.start, candidate)
+            member = solved.classes.index(pod_class)
+            component = self._component(solved)
+            found = self._judge.why_not(component.start, Candidate(component, member, node, pod))
+            if found is None and others:
+                # These were in its way where it was searched.
+                with simulation.after(others):
+                    component = Component(solved.groups, solved.classes, simulation)
+                    found = self._judge.why_not(component.start, Candidate(component, member, node, pod))
             ended = solved.solution.exhausted
             return found or reason(ReasonCode.NOT_NEEDED if ended else ReasonCode.SIMULATION_LIMIT)
 

@@ -234,7 +234,7 @@ class Solved(Struct, frozen=True, eq=False):
 
 
 class Planned(Struct, frozen=True, eq=False):
-    """Moves in waves, and the pods whose move was planned and not kept.
+    """Moves in waves, and the pods whose move was planned and not kept; `dropped`: these moves.
 
     `solved`, for hard constraints: by a component's place among the violated ones. `why_not`, for soft ones:
     why no pod of a place (`Candidate.place`) is moved, as far as one was tried.
@@ -242,6 +242,7 @@ class Planned(Struct, frozen=True, eq=False):
 
     waves: tuple[Wave, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    dropped: tuple[JudgedMove, ...] = ()
     solved: Mapping[int, Solved] = {}
     why_not: Mapping[tuple[int, int], Reason] = {}
 
@@ -262,8 +263,9 @@ class Phase(ABC):
         """The moves, in waves."""
         schedule = self.improved(self._in_turns())
         moved = {m.pod.key for m in in_order(schedule.waves)}
-        refused = {m.pod.key: crowded_out(m.pod) for m in schedule.dropped if m.pod.key not in moved}
-        return Planned(schedule.waves, tuple(refused.values()))
+        dropped = {m.pod.key: m for m in schedule.dropped if m.pod.key not in moved}
+        refused = tuple(crowded_out(m.pod) for m in dropped.values())
+        return Planned(schedule.waves, refused, tuple(dropped.values()))
 
     @abstractmethod
     def sequences(self, turn: int) -> Iterator[Sequence[JudgedMove]]:

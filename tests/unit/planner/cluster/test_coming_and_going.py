@@ -402,14 +402,18 @@ def test_where_an_autoscaler_may_add_the_node_that_is_missing_the_reason_says_so
     assert ("an autoscaler would have to" in reason.message) is bool(says)
 
 
-def test_moves_that_would_take_the_last_room_of_others_are_said_to_be_that() -> None:
-    """Six nodes are free, one of which a drained pod needs. Any move would help, and one does not go."""
+@pytest.mark.parametrize("number", [6, 12, 13, 16])
+def test_moves_that_would_take_the_last_room_of_others_are_said_to_be_that(number: int) -> None:
+    """Six nodes are free, one of which a drained pod needs. Any move would help, and some do not go: they
+    were dropped, or were in the way of those that were looked for after them."""
     b = [node(f"b-{i}").zone("b").cpu("3200m") for i in range(6)]
     old = node("b-old").zone("b").cpu("3200m").taint("ToBeDeletedByClusterAutoscaler")
-    webs = [workload(f"w{i}").spread("zone", 1).requests(cpu="500m").placed({f"a-{i}": 3}) for i in range(6)]
+    owners = (workload(f"w{i:02}").spread("zone", 1).requests(cpu="500m") for i in range(number))
+    webs = [owner.placed({f"a-{i % 6}": 3}) for i, owner in enumerate(owners)]
     drained = workload("drained").requests(cpu="3").selects(zone="b").placed({"b-old": 1})
     made = plan(snapshot(*nodes(a=6), *b, old, *webs, drained))
     left = [r for c in made.constraints for r in c.reasons]
     assert made.moves
-    assert {r.code.value for r in left} == {"no-feasible-node"}
-    assert all("leave others theirs" in r.message for r in left)
+    assert {r.code.value for r in left} <= {"no-feasible-node", "pending-pods"}
+    assert all("leave others theirs" in r.message or "could take the place" in r.message for r in left)
+    assert left
