@@ -19,7 +19,7 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Moment, Reason, ReasonCode, first_no
 from rebalancer.model.selectors import Selector
-from rebalancer.planner import plan
+from rebalancer.planner import Move, plan
 from rebalancer.policy.annotations import EVICT
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates import Away, WatchedLimits
@@ -55,21 +55,27 @@ class World:
         self.server = server
         self.cache = cache
         self.snapshot = cache.snapshot(NOW)
-        made = plan(self.snapshot)
-        self.move = made.moves[0]
+        self.connection = connection
+        self.plan = plan(self.snapshot)
+        self.move = self.plan.moves[0]
         assert self.move.pod.owner is not None
         self.replica_set = self.move.pod.owner.name
         self.pod = self.move.pod.name
-        room, reads = Room(self.snapshot, made, None, cache), objects_of(connection, FakeTime())
-        self.look = LastLook(
+        self.look = self.looks()
+        self.policy = PolicyOptions()
+
+    def looks(self, *more: Move) -> LastLook:
+        """The look, if the plan has these moves, too."""
+        made = replace(self.plan, moves=(*self.plan.moves, *more))
+        reads = objects_of(self.connection, FakeTime())
+        return LastLook(
             reads,
-            Brakes(connection, wait=FakeTime().wait),
-            WatchAge(cache, lambda: False),
-            SpotCheck(reads, cache, lambda: False, server="1.36.2", pods=4),
-            room,
+            Brakes(self.connection, wait=FakeTime().wait),
+            WatchAge(self.cache, lambda: False),
+            SpotCheck(reads, self.cache, lambda: False, server="1.36.2", pods=4),
+            Room(self.snapshot, made, None, self.cache),
             lambda: NOW,
         )
-        self.policy = PolicyOptions()
 
     def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
         """A request of somebody else's."""
@@ -287,8 +293,10 @@ def test_who_is_beside_and_lacks_a_pod_that_this_plan_took_does_not_count_as_sca
         top = next(o for o in w.snapshot.workloads if (o.kind, o.name) == ("Deployment", "api"))
         w.send("DELETE", "Pod", taken.name, {"gracePeriodSeconds": 60})
         w.patch("Deployment", "api", {"status": {"updatedReplicas": 1}}, status=True)
+        assert w.code() is ReasonCode.CHANGED_SINCE_PLAN, "its next pod may come first"
+        ours = replace(w.move, pod=taken, owner=top)
+        w.look, away = w.looks(ours), Away(flying=(ours,))
         assert w.code() is ReasonCode.OWNER_SCALING
-        away = Away(flying=(replace(w.move, pod=taken, owner=top),))
         looking = Looking(w.look, w.move, away, lambda: [w.policy])
         assert first_no(LOOK, Moment.LAST_LOOK, looking) is None
 
