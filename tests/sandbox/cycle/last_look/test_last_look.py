@@ -19,7 +19,8 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Moment, Reason, ReasonCode, first_no
 from rebalancer.model.selectors import Selector
-from rebalancer.planner import Move, plan
+from rebalancer.planner import plan
+from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import EVICT
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates import Away, WatchedLimits
