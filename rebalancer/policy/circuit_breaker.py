@@ -66,9 +66,8 @@ def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason
 
 
 UNASKED_FOR = 1800.0
-"""Seconds after which what a single workload says of its pods may be its own, if others' have been made
-since. Its controller says it once, tries again every 17 min at least, and takes it back when that
-succeeds."""
+"""Seconds after which what a single workload says of its pods may be its own, if others' were made since.
+Its controller says it once, tries again every 17 min at least, and takes it back when that succeeds."""
 
 
 def not_made(workloads: Iterable[Workload], pods: Iterable[Pod], now: float) -> Reason | None:

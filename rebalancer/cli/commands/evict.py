@@ -382,7 +382,7 @@ def pause(
 
     from rebalancer.policy.annotations import pause_value
     from rebalancer.policy.ledger import Fate
-    from rebalancer.runtime.commands.pausing import give_back_all, nobody_in, pause_all
+    from rebalancer.runtime.commands.pausing import ON_ITS_WAY, give_back_all, nobody_in, pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 
     lasts = None
@@ -409,9 +409,11 @@ def pause(
         undone = give_back_all(settings, connection) if undo and not done.not_set else []
     end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
     paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
+    itself = not all(p.namespace for p in done.brakes)
+    soon = f"\nwhat was sent before may evict for {ON_ITS_WAY:g} s more" if itself else ""
     if namespace:
         end += f" -n {namespace}"
-        by = "by the rebalancer of" if all(p.namespace for p in done.brakes) else "in"
+        by = "in" if itself else "by the rebalancer of"
         paused = paused.replace("evictions", f"evictions {by} namespace {namespace}")
     until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     if slip:
@@ -421,7 +423,7 @@ def pause(
     elif done.not_seen:
         paused = "the brake is set"
     if done.brakes:
-        typer.echo(f"{paused}{'' if done.longer else f' {until}'}: {_named(done.brakes)}")
+        typer.echo(f"{paused}{'' if done.longer else f' {until}'}: {_named(done.brakes)}{soon}")
     for said in done.longer:
         typer.echo(f"it was paused already, and for as long or longer; that stays: {clean(said)}")
     for who in done.seen_by:

@@ -115,10 +115,11 @@ def pause_all(
             backoff=_HASTY,
             bears=(KubeError,),
         )
-        if found.elsewhere and (domain or whole):
+        if found.itself and (domain or whole) and not (found.brakes or found.granted):
             raise UserError(f"no rebalancer is in namespace {namespace}", "leave out -n, or name its own")
         wanted = brakes_to_set(found, settings, connection, namespace)
-        wanted = {place: create for place, create in wanted.items() if place not in tried}
+        # A namespace cannot be told a domain.
+        wanted = {p: create for p, create in wanted.items() if p not in tried and (p.namespace or not domain)}
         if not wanted:
             break
         more, problems = _change(connection, found, wanted, (key, said), wait)
@@ -131,6 +132,9 @@ def pause_all(
     if "lease" in found.blind:
         not_seen.append(f"which instances run cannot be seen: {found.blind['lease']}")
     not_seen += _without_lease(connection, found, wait)
+    if found.unsure and (domain or not found.itself) and not (seen_by or not_seen):
+        say = "and elsewhere one may act that does not look there: `rebalancer pause` pauses everything"
+        not_seen.append(f"nobody in namespace {namespace} has shown that it saw the pause, {say}")
     longer = [f"{place}: {d.before}" for place, d in done.items() if d.stays and d.before != said]
     return Done(brakes=list(versions), longer=longer, seen_by=seen_by, not_set=not_set, not_seen=not_seen)
 
@@ -198,14 +202,17 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
     found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
     wanted = brakes_to_set(found, settings, connection, namespace)
     key = _key(domain)
+    homes = frozenset[str]() if domain else frozenset({namespace}) if namespace else found.homes
+    also = [home for home in homes if _paused_itself(connection, home, wait)]
     # Of several mere brakes any may be stray, and the pause of its namespace meant for the pods there.
-    if not domain and (found.granted or found.held or len(found.homes) == 1):
-        wanted |= {Place("", home): False for home in found.homes if _paused_itself(connection, home, wait)}
+    mere = not (namespace or found.granted or found.held) and len(homes) > 1
+    wanted |= {} if mere else {Place("", home): False for home in also}
     free = [b.place for b in found.brakes if key not in b.annotations]
     done, not_set = _change(
         connection, found, {p: create for p, create in wanted.items() if p not in free}, (key, None), wait
     )
     not_set += _not_looked_for(found)
+    not_set += [f"namespace {n} pauses, too; `rebalancer resume -n {n}` ends it" for n in also if mere]
     now = server_time(connection) or time.time()
     released = (
         []

@@ -57,15 +57,21 @@ class Places(Struct, frozen=True, kw_only=True):
 
 class Survey(Struct, frozen=True, kw_only=True):
     """What a cluster has. `granted`: the namespaces that an administrator has let in, as far as can be seen.
-    `blind`: what kept from looking everywhere, or from seeing who was let in ("grants"). `elsewhere`: a
-    namespace was named that has no installation, and another has one, or may have one that cannot be seen."""
+    `blind`: what kept from looking everywhere, or from seeing who was let in ("grants"). `unsure`: one was
+    named, and others have signs of an installation, or may have some that cannot be seen."""
 
     brakes: Sequence[Found] = ()
     ledgers: Sequence[Found] = ()
     leases: Sequence[Found] = ()
     granted: frozenset[str] = frozenset()
     blind: Mapping[Component | Literal["grants"], KubeError] = {}
-    elsewhere: bool = False
+    unsure: bool = False
+
+    @property
+    def itself(self) -> bool:
+        """Whether the named namespace is paused itself: nobody leads there, and others may evict its pods. A
+        brake or a binding there may be a stray one."""
+        return self.unsure and not self.held
 
     @property
     def homes(self) -> frozenset[str]:
@@ -98,7 +104,7 @@ def survey(
     backoff: Backoff = DEFAULT_BACKOFF,
     bears: tuple[type[KubeError], ...] = _NOT_ALLOWED,
 ) -> Survey:
-    """Looks for all of them by label and by name. `namespace`: those there are given back, and `elsewhere`.
+    """Looks for all of them by label and by name. `namespace`: those there are given back, and `unsure`.
     `only`: an installation is known to be there, and no other is asked for.
 
     Where that ends with an error that it `bears`, those of the usual names are looked at in the namespaces
@@ -144,6 +150,8 @@ def survey(
     if not namespace:
         return found
 
+    signs = (f.place.namespace for f in found.live)
+
     def there(every: Sequence[Found]) -> list[Found]:
         return [f for f in every if f.place.namespace == namespace]
 
@@ -153,7 +161,7 @@ def survey(
         leases=there(found.leases),
         granted=found.granted & {namespace},
         blind=blind,
-        elsewhere=not only and namespace not in found.homes and bool(found.homes or not everywhere),
+        unsure=not only and not (everywhere and {namespace}.issuperset({*found.granted, *signs})),
     )
 
 
@@ -181,8 +189,8 @@ def brakes_to_set(
 
     Beside those that were found: the one that a running instance says it looks at (in its own namespace,
     since a lease may be anybody's), and one in each place where an installation, or the settings, want one.
-    Those that most likely count come first, as anybody may have made any number. A namespace whose pods
-    another one's installation evicts is paused itself: nobody would read a brake there.
+    Those that most likely count come first, as anybody may have made any number. Of a namespace that is
+    paused `itself` none is made: nobody would read it.
     """
     wanted = {b.place: True for b in found.brakes}
     for lease in found.leases:
@@ -190,7 +198,7 @@ def brakes_to_set(
         if lease.holder and seen is not None and seen.brake.namespace == lease.place.namespace:
             wanted[seen.brake] = True
     said = namespace or settings.brake.namespace or settings.ledger.namespace
-    if found.elsewhere:
+    if found.itself:
         return wanted | {Place("", namespace): False}
     lacking = ({said} if said else found.granted) - {p.namespace for p in wanted}
     held = {x.place.namespace for x in found.held}

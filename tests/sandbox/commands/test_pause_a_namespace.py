@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.policy.annotations import PAUSE
-from tests.sandbox.commands.test_pause import binding, brake, lease
+from tests.sandbox.commands.test_pause import binding, brake, lease, said
 from tests.support.build import objects
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import evictions
@@ -80,6 +80,55 @@ def test_who_may_do_neither_is_told_both_commands_and_that_nothing_is_paused(tmp
         assert f"kubectl annotate namespace {HERE} rebalancer.io/pause=true" in done.stderr
         assert "`rebalancer pause` pauses everything" in done.stderr
         assert {m["metadata"]["namespace"] for m in server.store.list("ConfigMap")} == {"ops"}
+
+
+@pytest.mark.parametrize("sign", ["brake", "binding", "left lease"])
+def test_a_sign_that_nobody_leads_by_is_no_rebalancer_and_the_namespace_is_paused_with_it(
+    tmp_path: Path, sign: str
+) -> None:
+    """An admin of the namespace sees that alone; what was left there is looked at by nobody."""
+    names = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch", "update"]}
+    all_seen = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    rules = {"team": [all_seen] if sign == "binding" else [NAMESPACED, names]}
+    things = [*objects(*SKEWED), *([binding(HERE)] if sign == "binding" else [])]
+    with ApiServer(things, brake=False, tokens={"t": User("team")}, rules=rules) as server:
+        brake(server, "ops", "rebalancer-brake")
+        lease(server, "ops", holder="d", lasts=3600)
+        brake(server, HERE, "rebalancer-brake")
+        if sign == "left lease":
+            lease(server, HERE, holder="laptop", age=90000, lasts=1)
+        done = call(server, tmp_path, "pause", "-n", HERE, token="t")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"evictions in namespace {HERE} are paused" in done.stdout
+        assert "what was sent before may evict for 30 s more" in done.stdout
+        assert pauses(server) == said(server) == "true"
+        over = call(server, tmp_path, "resume", "-n", HERE, token="t")
+        assert (over.returncode, over.stderr) == (0, "")
+        assert pauses(server) is said(server) is None
+
+
+def test_resuming_all_leaves_the_pause_of_a_namespace_that_has_a_mere_brake_and_says_so(
+    tmp_path: Path,
+) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        brake(server, "ops", "rebalancer-brake")
+        assert call(server, tmp_path, "pause", "-n", HERE).returncode == 0
+        over = call(server, tmp_path, "resume")
+        assert (over.returncode, pauses(server), said(server)) == (4, "true", None)
+        assert f"namespace {HERE} pauses, too; `rebalancer resume -n {HERE}` ends it" in over.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--domain", "zone=b")], ids=["a lease that runs out", "a domain"])
+def test_nobody_there_has_shown_that_it_saw_the_pause(tmp_path: Path, more: tuple[str, ...]) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        brake(server, "ops", "rebalancer-brake")
+        if not more:
+            lease(server, HERE, holder="laptop", lasts=1)
+        done = call(server, tmp_path, "pause", "-n", HERE, *more)
+        assert done.returncode == 4
+        assert f"nobody in namespace {HERE} has shown that it saw the pause" in done.stderr
+        assert done.stdout.startswith("the brake is set until ")
+        assert pauses(server) is None
 
 
 def test_a_pause_of_the_namespace_of_the_rebalancer_holds_it_and_is_lifted_with_the_others(
