@@ -420,7 +420,7 @@ class Evictable:
         if not o.evict_local_storage_pods and self._loses_data(pod):
             return Reason(
                 ReasonCode.LOCAL_STORAGE,
-                "has local storage (emptyDir, hostPath or ephemeral) that would be lost",
+                "has local storage (emptyDir, hostPath or ephemeral) that ends with it or stays on its node",
                 {},
                 "set policy.evictLocalStoragePods: true, or annotate the pod with rebalancer.io/evict=true",
             )

@@ -361,7 +361,8 @@ class Policy(Group):
 
     evict_local_storage_pods: bool = False
     """Whether pods with hostPath, emptyDir or ephemeral volumes in their owner's template may be evicted.
-    false, because their data would be lost or stay on the old node."""
+    false, because their data would be lost or stay on the old node. A hostPath that is only read counts, as
+    it does for the descheduler and cluster-autoscaler."""
     evict_system_critical_pods: bool = False
     """Whether pods of priority system-cluster-critical and above may be evicted. false, because the cluster
     may depend on each of them."""

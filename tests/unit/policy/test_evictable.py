@@ -335,6 +335,13 @@ def test_a_reason_names_its_figures() -> None:
     assert reason.numbers == {"priority": 7, "threshold": 5}
 
 
+def test_nothing_is_said_to_be_lost_with_a_pod_that_reads_a_file_of_its_node() -> None:
+    reason = judged(volumes("hostPath"))
+    assert reason is not None
+    assert "lost" not in reason.message
+    assert "stays on its node" in reason.message
+
+
 def test_the_pods_own_word_does_not_open_budgets_or_kinds() -> None:
     yes = {"rebalancer.io/evict": "true"}
     budget = pdb("web", {"app": "web"}, max_unavailable=0)
