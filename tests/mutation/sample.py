@@ -80,10 +80,6 @@ EQUIVALENT: dict[str, str] = {
         "twice a second is less than SOONEST as well"
     ),
     "account: times, last = 0, 0.0  →  times, last = 0, (1.0)": "nothing was evicted in 1970",
-    'Health._read_lease: log.info("the scheduler\'s lease is not known: %s", e.message)  →  '
-    '(log.info(e.message, "the scheduler\'s lease is not known: %s"))': (
-        "a line of the log at its lowest level"
-    ),
 }
 """Mistakes that change nothing, or nothing that anybody could want tested, by their key → why."""
 

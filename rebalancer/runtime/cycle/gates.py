@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 from msgspec import Struct
 
@@ -26,6 +27,8 @@ from rebalancer.runtime.cycle.replacements import controller_of
 
 FRESH = 1.0
 """Seconds that may pass between the beginning of a last look and the request."""
+_HOME_EVERY = 5.0
+"""Seconds after which the brake's own namespace is read again: the brake itself is the place for a pause."""
 
 
 class Pauses:
@@ -81,7 +84,8 @@ class PauseCheck:
         self._pauses = pauses or Pauses()
         self._begun: tuple[float, tuple[Brake, ObjectMeta | None] | KubeError] | None = None
         self._out: Paused = {}
-        self._blind = False
+        self._home: tuple[float, ObjectMeta | None] = -inf, None
+        """When its namespace was read, and what it said."""
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
@@ -92,18 +96,19 @@ class PauseCheck:
             self._begun = at, e
 
     def _read(self) -> tuple[Brake, ObjectMeta | None]:
-        """The brake, and at the same time its namespace, as far as it may be read."""
+        """The brake, and at the same time its namespace, as far as it may be read and was not just now."""
+        at = self._clock.monotonic()
+        if at - self._home[0] < _HOME_EVERY:
+            return self._brakes.everything(self._place), self._home[1]
         with ThreadPoolExecutor(1, thread_name_prefix="pause") as pool:
-            home = pool.submit(self._home)
-            return self._brakes.everything(self._place), home.result()
-
-    def _home(self) -> ObjectMeta | None:
-        try:
-            return None if self._blind else self._brakes.namespace(self._place.namespace)
-        except ForbiddenError as e:
-            log.info("whether %s pauses is not asked again: %s", self._place.home.kubectl, e.message)
-            self._blind = True
-            return None
+            home = pool.submit(self._brakes.namespace, self._place.namespace)
+            brake = self._brakes.everything(self._place)
+            try:
+                self._home = at, home.result()
+            except ForbiddenError as e:
+                log.info("whether %s pauses is not asked again: %s", self._place.home.kubectl, e.message)
+                self._home = inf, None
+        return brake, self._home[1]
 
     def why_not(self) -> Reason | None:
         """Why nothing may be done; raises KubeError where that is not known."""

@@ -16,6 +16,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -130,6 +131,8 @@ def main(control: socket.socket) -> None:
 
 def become(command: list[str], cwd: str, env: dict[str, str], *, fds: list[int]) -> None:
     """This process is the command from now on."""
+    # Whoever runs the tests may ignore it, as nohup does.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)

@@ -133,12 +133,15 @@ def test_the_brake(case: str) -> None:
 
 def test_the_namespace_of_the_brake_pauses_everything_where_it_may_be_read() -> None:
     brakes = Found({}, {PAUSE: "incident"})
-    check = PauseCheck(brakes, PLACE, FakeTime())
+    time = FakeTime()
+    check = PauseCheck(brakes, PLACE, time)
     why = check.why_not()
     assert code(why) is ReasonCode.PAUSED_BY_ANNOTATION
     assert why is not None
     assert why.message == f"namespace ops is paused: {PAUSE}=incident"
     brakes.home = FORBIDDEN
+    assert check.why_not() is not None, "it was read just now"
+    time.wait(5.0)
     assert check.why_not() is None
     brakes.home = KubeError("unwell", "", target=TARGET)
     assert check.why_not() is None, "who may not is not asked again"
