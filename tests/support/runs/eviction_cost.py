@@ -29,7 +29,8 @@ ONE_AT_A_TIME = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(numbe
 class Cost(Struct, frozen=True):
     """Of all evictions of a plan, and of the look after them: requests by verb and resource, and the bytes
     of their answers. Watches, lists of one object before them, lists of kinds that are not served, those of
-    kinds that are read as a whole, and the scheduler's lease are left out: they are asked as time goes by.
+    kinds that are read as a whole, the brake's namespace and the scheduler's lease are left out: they are
+    asked as time goes by.
     """
 
     requests: Counter[str]
@@ -64,6 +65,7 @@ def cost(pods: int, ready_after: int = 2) -> Cost:
             a
             for a in server.accesses[marks[0] : marks[1]]
             if a.verb != "watch" and a.limit != 1 and a.resource != "leases" and a.path != "/version"
+            if (a.resource, a.name) != ("namespaces", BRAKE.namespace)
             if not (a.verb == "list" and (a.code == 404 or a.resource in ("namespaces", "priorityclasses")))
         ]
     found = Counter(f"{a.verb} {a.resource}/{a.subresource}".rstrip("/") for a in asked)
