@@ -99,12 +99,13 @@ class Remaining(ABC):
     solver: str
     domains_only = False
     limits_nodes = False
+    _structure: NodeBuckets
+    """Made before moves are tried, where not only domains matter."""
 
     def __init__(self, component: Component) -> None:
         self.component = component
         self.exact = True
         self._start_least: int | None = None
-        self._structure = NodeBuckets(component)
         self._buckets: dict[bytes, Buckets] = {}
         self._latest: deque[tuple[Ints, Buckets]] = deque(maxlen=2)
         """A placement, and that after a move, are asked about several times in a row."""
@@ -292,6 +293,8 @@ class ClosedForm(Remaining):
         self._group = component.groups[by.group]
         inside = self._group.domain_of >= 0
         self.domains_only = self.limits_nodes or not component.own_domain[by.group][inside].all()
+        if not self.domains_only:
+            self._structure = NodeBuckets(component)
         self._max_skew = self._group.constraint.max_skew
         fits = _fits(component, by)
         self._band = fits if anywhere else _let_in(component, by, fits)

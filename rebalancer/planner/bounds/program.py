@@ -23,6 +23,7 @@ from rebalancer.planner import objective
 from rebalancer.planner.bounds.one_key import (
     Buckets,
     Ceilings,
+    NodeBuckets,
     Remaining,
     Route,
     ceilings,
@@ -421,6 +422,7 @@ class SeveralKeys(Remaining):
     def __init__(self, component: Component, effort: Effort) -> None:
         super().__init__(component)
         self._effort = effort
+        self._structure = NodeBuckets(component)
         self._ceilings = ceilings(component)
         # As the simulation stands now, before moves are tried on it.
         assert component.resources
