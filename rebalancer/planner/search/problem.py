@@ -156,7 +156,6 @@ class Landings:
     ) -> None:
         """`predicted`: after each move only the landing that the scores predict is followed."""
         self._problem = problem
-        self._most = 1 if predicted else MOST
         self._predicted = predicted
         self._nearer = nearer
         self.distinct = distinct
@@ -196,8 +195,8 @@ class Landings:
             if only_guaranteed and not guaranteed:
                 return None
         destinations = np.concatenate([m.destinations for m in moves])
-        complete = now.complete and (self._predicted or len(after) <= self._most)
-        kept = Placements(tuple(after.values())[: self._most], complete)
+        complete = now.complete and (self._predicted or len(after) <= MOST)
+        kept = Placements(tuple(after.values())[: 1 if self._predicted else MOST], complete)
         shared = self._problem.simulation.shared
         surely = [shared.rows(m.landing.held & m.landing.freed) for m in moves]
         move = replace(

@@ -112,7 +112,7 @@ class Room:
         self._rather: dict[str, str] = {}
         self._owners = {m.pod.owner.uid for m in plan.moves if m.pod.owner is not None}
         """Whose pods may wait because of the plan."""
-        self._victims = {m.pod.uid for m in plan.moves}
+        self._ours = self._owners | {m.pod.uid for m in plan.moves}
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
         """The owner as it was planned with."""
@@ -314,7 +314,7 @@ class Room:
         if move.awaits:
             return ""
         came = [p for p in cluster.arrived() if p.owner is None or p.owner.uid not in self._owners]
-        begun, leaving = cluster.begun(self._victims | self._owners)
+        begun, leaving = cluster.begun(self._ours)
         if not (came or begun.pods or begun.workloads):
             return ""
         owners = Owners(begun, PolicyOptions())

@@ -302,6 +302,15 @@ def both_look_at_once(server: ApiServer, resource: str) -> None:
     server.faults.add(Until(both), verb="list", resource=resource)
 
 
+def in_each_namespace(server: ApiServer, tmp_path: Path, command: str) -> Iterator[Program]:
+    """The command begun from a context of each namespace, with the settings c.yaml."""
+    for namespace in ("default", "ops"):
+        kubeconfig = server.kubeconfig(tmp_path / namespace)
+        kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
+        options = ["--execute", "--config", str(tmp_path / "c.yaml"), "--kubeconfig", str(kubeconfig)]
+        yield Program([str(BIN), command, *options], stderr=subprocess.PIPE, env=environment())
+
+
 @pytest.mark.parametrize("one_sees", [False, True], ids=["each sees the other", "one sees the other"])
 def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
@@ -317,12 +326,7 @@ def test_of_two_first_runs_of_two_namespaces_one_evicts(one_sees: bool, tmp_path
             both_look_at_once(server, "leases")
         both: list[Program] = []
         (tmp_path / "c.yaml").write_text("evictions: {perSecond: 0}\n" + (SOON if one_sees else ""))
-        for namespace in ("default", "ops"):
-            kubeconfig = server.kubeconfig(tmp_path / namespace)
-            kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
-            command = [str(BIN), "once", "--execute", "--config", str(tmp_path / "c.yaml")]
-            command += ["--kubeconfig", str(kubeconfig)]
-            both.append(Program(command, stderr=subprocess.PIPE, env=environment()))
+        both += in_each_namespace(server, tmp_path, "once")
         said = [process.communicate(timeout=240)[1] for process in both]
         goes_on, ends = ("ops", 0) if one_sees else ("default", 1)
         assert both[1 - ends].returncode == 0, said
@@ -339,13 +343,7 @@ def test_of_two_first_daemons_of_two_namespaces_one_stays(tmp_path: Path) -> Non
         made(server, "other", "ops", "unrelated")
         (tmp_path / "c.yaml").write_text(BRISK)
         both_look_at_once(server, "configmaps")
-        both = []
-        for namespace in ("default", "ops"):
-            kubeconfig = server.kubeconfig(tmp_path / namespace)
-            kubeconfig.write_text(kubeconfig.read_text().replace('"default"', f'"{namespace}"'))
-            command = [str(BIN), "run", "--execute", "--config", str(tmp_path / "c.yaml")]
-            command += ["--kubeconfig", str(kubeconfig)]
-            both.append(Program(command, stderr=subprocess.PIPE, env=environment()))
+        both = list(in_each_namespace(server, tmp_path, "run"))
         stays, ends = both
         try:
             said = ends.communicate(timeout=60)[1]
