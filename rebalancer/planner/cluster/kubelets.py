@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import product
 from math import inf
 
 import numpy as np
@@ -82,6 +81,11 @@ def _hangs(pod: Pod) -> float | None:
 def _came(pod: Pod) -> float:
     """When it came to its node: the later of two, as it may have waited for one."""
     return max(pod.created or 0.0, pod.started or 0.0)
+
+
+def _failed(pod: Pod) -> float:
+    """Since when one that is not Ready shows what ails its node: it may have been well there for long."""
+    return max(_came(pod), pod.symptoms.unready_since or 0.0)
 
 
 def _kin(template: PodTemplate) -> object:
@@ -266,7 +270,7 @@ class Kubelets:
         """What a sign may be about that concerns such a pod, or that such a pod undoes: None is the node."""
         space, drivers = template.namespace, self._drivers(template)
         own = (*template.containers, *template.init_containers)
-        pulls = {("image", c.image) for c in own} | {("pull", c.image) for c in own if c.pull == "Always"}
+        pulls = {("pull" if c.pull == "Always" else "image", c.image) for c in own}
         return (
             *((("owner", space, template.controller),) if template.controller else ()),
             None,
@@ -297,9 +301,9 @@ class Kubelets:
         found = defaultdict[Hashable, list[Unfit]](list)
         for (about, words, remedy), some_rows in rows.items():
             if some_rows == [_ANYWHERE] and isinstance(about, tuple):
-                listed = about[0] == "image"
-                has = self._table.image(normalized(about[2]))[1] if listed else np.array((), np.int64)
-                nodes = ~among(self._table.size, has)
+                nodes, has = ~self._table.none, self._table.image(normalized(about[2]))[1]
+                lacks = ~among(self._table.size, has)
+                found["image", *about[1:]].append(Unfit(words, lacks, remedy))
             else:
                 nodes = among(self._table.size, np.array(some_rows, np.int64))
             found[about].append(Unfit(words, nodes, remedy))
@@ -307,7 +311,8 @@ class Kubelets:
 
     def _undoing(self, signs: Collection[tuple[Hashable, int]]) -> Mapping[tuple[Hashable, int], list[float]]:
         """When pods came that are Ready, or have Succeeded, where there are signs that concern them. Without
-        the node's network nothing but the pods on it starts."""
+        the node's network nothing but the pods on it starts; an image that is not pulled `Always` may have
+        been there."""
         index, abouts = self._table.index, {about for about, _ in signs}
         nodes = {self._table.names[row] for _, row in signs if row != _ANYWHERE}
         found = {sign: list[float]() for sign in signs}
@@ -347,8 +352,8 @@ class Kubelets:
             proven = elsewhere >= sum(map(len, nodes.values()))
             for on, pods in nodes.items():
                 since = [at for p in pods if (at := _hangs(p)) is not None]
-                p, hangs, row = max(pods, key=_came), max(since, default=None), index[on]
-                t, came = p.template, _came(p)
+                p, hangs, row = max(pods, key=_failed), max(since, default=None), index[on]
+                t, at = p.template, _failed(p)
                 if hangs is not None and not t.claims and (proven or len(nodes) == 1):
                     yield _Sign(None, row, hangs, _ENOUGH if proven else 2 * len(since), _IDLE, _LOOK)
                 elif hangs is not None and proven:
@@ -358,15 +363,14 @@ class Kubelets:
                         yield _Sign(("claim", t.namespace, claim), row, hangs, _ENOUGH, _UNATTACHED, _LOOK)
                 elif hangs is None and proven and not ready[kin][on]:
                     if None not in (needed := tuple(_needed_by(t))):
-                        yield _Sign(None, row, came - _MEANWHILE, 1, _SICK, _LOOK, weight=len(pods))
+                        yield _Sign(None, row, at - _MEANWHILE, 1, _SICK, _LOOK, weight=len(pods))
                     for about in needed:
-                        yield _Sign(about, row, p.symptoms.unready_since or came, _ENOUGH, _AGENT, weight=2)
+                        yield _Sign(about, row, at, _ENOUGH, _AGENT, weight=2)
                     if any(p.symptoms.crashed is not None for p in pods):
-                        yield _Sign(("owner", t.namespace, t.controller), row, came, _ENOUGH, _CRASHES)
-                    unpulled = sorted({p.symptoms.unpulled for p in pods if p.symptoms.unpulled})
-                    for what, image in product(("image", "pull"), unpulled):
-                        about, words = (what, t.namespace, image), _UNPULLED.format(image)
-                        yield _Sign(about, _ANYWHERE, came, _ENOUGH, words, _LOOK)
+                        yield _Sign(("owner", t.namespace, t.controller), row, at, _ENOUGH, _CRASHES)
+                    for image in sorted({p.symptoms.unpulled for p in pods if p.symptoms.unpulled}):
+                        about, words = ("pull", t.namespace, image), _UNPULLED.format(image)
+                        yield _Sign(about, _ANYWHERE, at, _ENOUGH, words, _LOOK)
 
     def _of_failed(self) -> Iterator[_Sign]:
         """Of pods that kubelets have evicted or not admitted lately. A node's condition is gone some minutes

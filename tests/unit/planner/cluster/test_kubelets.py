@@ -103,8 +103,11 @@ def agent(critical: str = "system-node-critical", priority: int = 2_000_001_000)
     return made
 
 
-def sick(owners: int, age: int = HOUR, *, waits: str = "", away: int = 1, on: str = "b-0") -> list[Json]:
-    """Pods of so many owners that came so long ago and are not Ready on a node; elsewhere they are."""
+def sick(
+    owners: int, age: int = HOUR, *, waits: str = "", away: int = 1, on: str = "b-0", well: int = 0
+) -> list[Json]:
+    """Pods of so many owners that came so long ago to a node, and are not Ready there after they had been so
+    long; elsewhere they are."""
     made = []
     for i in range(owners):
         made += objects(deployment(f"sick{i}").placed({"a-0": away, on: 1}).unready(away))
@@ -113,6 +116,8 @@ def sick(owners: int, age: int = HOUR, *, waits: str = "", away: int = 1, on: st
         said = {"waiting": {"reason": waits}} if waits else {"running": {}}
         o["status"]["containerStatuses"] = [{"name": "c", "started": True, "state": said}]
         o["spec"]["containers"][0]["image"] = "registry.example/app:3" if not waits else o["metadata"]["name"]
+        for c in o["status"]["conditions"]:
+            c["lastTransitionTime"] = ago(age - well)
     return made
 
 
@@ -165,6 +170,7 @@ BARRED: dict[str, Callable[[], list[Json]]] = {
     "of the pods that came later fewer are Ready": lambda: [*agent(), *later(2)],
     "pods of three owners are not Ready": lambda: sick(3),
     "more of them than came later and are Ready": lambda: [*sick(4), *later(4)],
+    "they still were when others came": lambda: [*sick(3, 9 * HOUR, well=7 * HOUR), *later(9, 3 * HOUR)],
     "their images cannot be pulled there": lambda: sick(3, waits="ImagePullBackOff"),
     "their containers are being created for an hour": lambda: sick(3, waits="ContainerCreating"),
     "three pods that came lately found too little cpu": lambda: refused("OutOfcpu", 3, cpu="1"),
@@ -187,6 +193,7 @@ FREE: dict[str, Callable[[], list[Json]]] = {
     "not for long enough": lambda: sick(5, 500),
     "they are Ready nowhere": lambda: sick(5, away=0),
     "more came with them, or later, and are Ready": lambda: [*sick(3), *later(4, HOUR)],
+    "more came since they are not": lambda: [*sick(3, 9 * HOUR, well=7 * HOUR), *later(4)],
     "two pods found too little cpu": lambda: refused("OutOfcpu", 2, cpu="1"),
     "three found no room for what this does not ask for": lambda: refused("OutOfexample.com/gpu", 3, cpu="1"),
     "three found no cpus of their own, which this does not ask for": lambda: refused(
@@ -249,10 +256,17 @@ def test_an_image_that_another_cannot_pull_is_no_certain_one(
             if o["spec"]["nodeName"] == on:
                 said = {"waiting": {"reason": "ErrImagePull"}}
                 o["status"]["containerStatuses"] = [{"name": "c", "state": said}]
-                o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = ago(HOUR)
+                o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = ago(9 * HOUR)
+                o["status"]["conditions"] = [
+                    {"type": "Ready", "status": "False", "lastTransitionTime": ago(HOUR)}
+                ]
     owner = deployment("web").spread("zone").placed({"a-0": 3, "c-0": 3})
     there = objects(nodes(a=1, b=1, c=1), owner)
     assert len(plan(decoded([*there, *made])).moves) == 2 * moves
+    late = objects(pod("late", namespace).on("a-0"))
+    late[0]["metadata"]["creationTimestamp"] = late[0]["status"]["startTime"] = ago(60)
+    late[0]["spec"]["containers"][0]["image"] = image
+    assert len(plan(decoded([*there, *made, *late])).moves) == 2 * moves, "it may not have been pulled"
     for o in there:
         if o["kind"] == "Node":
             o["status"]["images"] = [{"names": [image], "sizeBytes": 1}]
@@ -262,11 +276,11 @@ def test_an_image_that_another_cannot_pull_is_no_certain_one(
             for c in spec.get("containers", ()):
                 c["imagePullPolicy"] = "Always"
     assert len(plan(decoded([*there, *made])).moves) == 2 * moves
-    late = objects(pod("late", namespace).on("a-0"))
-    late[0]["metadata"]["creationTimestamp"] = late[0]["status"]["startTime"] = ago(60)
-    late[0]["spec"]["containers"][0]["image"] = image
     assert len(plan(decoded([*there, *made, *late])).moves) == 2 * moves, "it may not have been pulled"
     late[0]["spec"]["containers"][0]["imagePullPolicy"] = "Always"
+    late[0]["status"]["startTime"] = late[0]["metadata"]["creationTimestamp"] = ago(2 * HOUR)
+    assert len(plan(decoded([*there, *made, *late])).moves) == 2 * moves, "it could be pulled then"
+    late[0]["status"]["startTime"] = ago(60)
     assert len(plan(decoded([*there, *made, *late])).moves) == 2
 
 
