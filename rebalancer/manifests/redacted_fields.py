@@ -16,7 +16,7 @@ from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.model.workload import UNASKED
-from rebalancer.policy import owners
+from rebalancer.policy import owners, queues
 from rebalancer.policy.annotations import LOCAL_VOLUMES
 from rebalancer.policy.evictable import STEERING
 from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
@@ -202,7 +202,7 @@ def _added(annotation: str, said: str, naming: Naming) -> str:
 
 _NAMING_ANNOTATIONS = frozenset(
     ["volume.kubernetes.io/selected-node", BETA_CLASS, LOCAL_VOLUMES, *MACHINE_CONFIGS]
-).union(owners.ANNOTATIONS, owners.QUEUES)
+).union(owners.ANNOTATIONS, queues.QUEUES)
 _READ_ANNOTATIONS = frozenset(
     {
         *STEERING,

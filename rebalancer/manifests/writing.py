@@ -30,7 +30,7 @@ from rebalancer.model.node import (
 from rebalancer.model.pod import DELETION_COST, REGISTRAR, cost_writer, without_own_cost
 from rebalancer.output_file import output_file
 from rebalancer.policy import owners
-from rebalancer.policy.owners import QUEUES
+from rebalancer.policy.queues import QUEUES
 
 Json = dict[str, Any]
 REDACTED = "rebalancer/redacted"

@@ -27,7 +27,8 @@ from rebalancer.policy.annotations import (
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.circuit_breaker import UNASKED_FOR, not_made
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners, arrival
+from rebalancer.policy.owners import ARRIVAL, Owners, arrival
+from rebalancer.policy.queues import AdmissionQueues
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements

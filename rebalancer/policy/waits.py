@@ -26,7 +26,7 @@ from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Tole
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening, selects
-from rebalancer.policy.owners import held
+from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
 
 _GATED = 7 * 24 * 3600.0

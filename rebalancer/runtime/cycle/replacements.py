@@ -24,7 +24,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
 from rebalancer.planner.pace import AT_FIRST, Chain
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.owners import added_gates
+from rebalancer.policy.queues import added_gates
 from rebalancer.runtime.cycle.clock import Clock
 
 # How far the moves of one plan are, and which of them may start now.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.owners import QUEUES
+from rebalancer.policy.queues import QUEUES
 from tests.support.build import deployment
 from tests.unit.policy.judged import code, judged, patched
 
