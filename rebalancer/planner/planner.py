@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import Expelling, growing
+from rebalancer.planner.cluster.bystanders import Expelling, coming, growing
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -106,12 +106,13 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     hard = HardConstraints(view, options, order)
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
-    unsettled += view.evictable.owners.made_again
+    owners = view.evictable.owners
+    unsettled += owners.made_again
     leaving = [
-        *growing(view.evictable.owners, view.evictable.replacements),
+        *growing(owners, view.evictable.replacements, view.simulation),
         *Expelling(view.simulation).pods(view.snapshot),
     ]
-    to_come = view.evictable.owners.to_come
+    to_come = coming(owners, view.evictable.replacements)
     waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, to_come)
 
     with ExitStack() as made:

@@ -14,7 +14,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import WORKLOADS, Snapshot, among
+from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
@@ -197,37 +197,40 @@ class Owners:
         return found
 
     @cached_property
-    def to_come(self) -> list[Pod]:
-        """Pods that are to be made before long, and that nothing waits for yet: those that an owner lacks
-        beside `made_again`, as a StatefulSet makes one after the other and a Job waits after one that failed,
-        and those that a rollout makes before it takes old ones away."""
+    def to_come(self) -> list[tuple[Workload, list[Pod], int]]:
+        """Owners, their pods, and how many more are to be made before long that nothing waits for yet: those
+        that it lacks beside `made_again`, as a StatefulSet makes one after the other and a Job waits after
+        one that failed, those that a Deployment has yet to pass on, and those that a rollout makes before it
+        takes old ones away."""
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
-        found: list[Pod] = []
+        found: list[tuple[Workload, list[Pod], int]] = []
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
-            number = 0
+            number, family = 0, self._family(w)
             if w.kind in REPLICATED or w.kind == "Job":
                 active = self.active(w)
-                if not self._waits_in_order(w, active):
+                if not self._stuck(w, active):
                     number = w.replicas - len(active) - again[w.key]
-            elif w.kind == "Deployment" and not w.paused and self._rolls(w):
-                there = sum(len(self.active(s)) for s in self._of_deployment[w.key])
-                number = min(w.replicas + w.surge - there, w.replicas - w.updated_replicas)
-            found += [Pod(w.name, w.namespace, "", w.template) for _ in range(min(number, _MOST_TO_COME))]
+            elif w.kind == "Deployment" and not w.paused and ((rolls := self._rolls(w)) or family):
+                # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
+                there = sum(max(s.replicas, len(self.active(s))) for s in family)
+                number = min(w.replicas + w.surge * rolls - there, w.replicas - w.updated_replicas)
+            if number > 0:
+                found.append((w, [p for s in family for p in self.active(s)], min(number, _MOST_TO_COME)))
         return found
 
     def replaced_in_place(self) -> Iterator[tuple[Workload, list[Pod], int]]:
         """Owners in a rollout, their pods, those that go first first, and how many of these at most go before
         others are made for them: all but what `to_come` has."""
-        coming = Counter((p.namespace, p.name) for p in self.to_come)
+        coming = {w.key: number for w, _, number in self.to_come}
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
             seen = w.observed_generation >= w.metadata.generation
             number = w.replicas - (w.updated_replicas if seen else 0)
             if w.kind == "Deployment" and not w.paused and self._rolls(w):
-                number -= coming[w.namespace, w.name]
+                number -= coming.get(w.key, 0)
                 yield w, [p for s in self._of_deployment[w.key] for p in self.active(s)], number
             elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
                 last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
@@ -315,7 +318,7 @@ class Owners:
         for owner in self._in_namespace[namespace]:
             active = self.active(owner)
             why = self._unrest(owner, active) if owner.replicas or active else None
-            if why is None or why.code not in _IN_FLUX or self._waits_in_order(owner, active):
+            if why is None or why.code not in _IN_FLUX or self._stuck(owner, active):
                 continue
             if why.code is ReasonCode.ROLLOUT_IN_PROGRESS and self._halted(owner):
                 continue
@@ -364,22 +367,31 @@ class Owners:
             {"replicas": wanted, "pods": len(active)},
         )
 
-    def _waits_in_order(self, owner: Workload, active: list[Pod]) -> bool:
+    def _stuck(self, owner: Workload, active: list[Pod]) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
-        one may be whom the move helps."""
-        if owner.kind != "StatefulSet" or owner.parallel or len(active) >= owner.replicas:
+        one may be whom the move helps; or as it cannot make them, which no condition of it says: its
+        controller has seen what is there, waits for none of them, and the last of them is not new."""
+        if owner.kind != "StatefulSet" or len(active) >= owner.replicas:
             return False
-        return any(not p.ready and not (p.node_name and self._new(p)) for p in active)
+        if not owner.parallel and any(not p.ready and not (p.node_name and self._new(p)) for p in active):
+            return True
+        seen = owner.observed_generation >= owner.metadata.generation
+        settled = 0 < len(active) == owner.status_replicas == owner.available_replicas
+        return seen and settled and not any(self._new(p) for p in active)
+
+    def _family(self, owner: Workload) -> list[Workload]:
+        """Those whose pods are of the same application: of each revision."""
+        if owner.kind == "Deployment":
+            return self._of_deployment[owner.key]
+        ref = owner.owner if owner.kind in ONLY_MAKE_PODS else None
+        return [owner] if ref is None else self._siblings[owner.namespace, ref.uid or ref.name]
 
     def _halted(self, owner: Workload) -> bool:
         """Whether its rollout goes no further by itself: it is paused, or waits for a pod that is broken.
         That is the newest one, if this is not Ready; or any, where pods come in order."""
-        top, ref = self.top(owner), owner.owner
+        top, family = self.top(owner), self._family(owner)
         if any(w.observed_generation < w.metadata.generation for w in (owner, top)):
             return False
-        family = [owner]
-        if ref is not None and owner.kind != "StatefulSet":
-            family = self._siblings[owner.namespace, ref.uid or ref.name]
         pods = sorted((p for w in family for p in self.active(w)), key=lambda p: p.created or 0.0)
         if top.paused or not pods or self._new(pods[-1]):
             return top.paused

@@ -22,6 +22,7 @@ from rebalancer.model.pod import (
     Affinity,
     Container,
     NodeAffinity,
+    Pod,
     PodAffinity,
     PodAffinityTerm,
     PodTemplate,
@@ -163,6 +164,19 @@ class Replacements:
         if owner.template is not None and (less := _less(built, owner.template)):
             built = replace(built, may_lack=less)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
+
+    def next_of(self, owner: Workload, like: Pod | None, made_by: Workload | None) -> PodTemplate | None:
+        """The next pod of an owner by its own template; None if that is not known. What admission gave a pod
+        of it (`like`) beside its maker's template, such as a sidecar, it gives the next one."""
+        if (asked := owner.template) is None:
+            return None
+        built = self.of(asked, owner)
+        if like is None or made_by is None or (its := made_by.template) is None:
+            return built
+        beside = (like.template.by_spec or like.template).requests.items()
+        more = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
+        more = {r: n - built.requests.get(r, 0) for r, n in more.items()}
+        return _larger_by({r: n for r, n in more.items() if n > 0}, built)
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority that its class, or the default one, gives now.

@@ -89,13 +89,28 @@ def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
             yield some
 
 
-def growing(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
+def coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
+    """Pods that are to be made before long (`Owners.to_come`), as the owner's newest shows them to be."""
+    for owner, pods, number in owners.to_come:
+        newest = max(pods, key=lambda p: p.created or 0.0, default=None)
+        template = replacements.next_of(owner, newest, owners.of(newest) if newest is not None else None)
+        if template is not None:
+            yield from (Pod(owner.name, owner.namespace, "", template) for _ in range(number))
+
+
+def growing(owners: Owners, replacements: Replacements, simulation: Simulation) -> Iterator[Pod]:
     """Pods that a rollout takes away before it makes them anew, as they will be, if they will take more than
-    now. The others find the room that they had."""
+    now, or go elsewhere. The others find the room that they had."""
+    at = simulation.state.table.index
     for owner, pods, number in owners.replaced_in_place():
         made = ((p, replacements.of(p.template, owner)) for p in pods)
-        more = ((p, new) for p, new in made if _is_more(new.requests, p.template.requests))
-        yield from (replace(p, template=new) for p, new in islice(more, max(0, number)))
+        unlike = (
+            (p, new)
+            for p, new in made
+            if _is_more(new.requests, p.template.requests)
+            or (p.node_name in at and not simulation.static(new)[at[p.node_name]])
+        )
+        yield from (replace(p, template=new) for p, new in islice(unlike, max(0, number)))
 
 
 def _is_more(requests: Requests, than: Requests) -> bool:

@@ -26,7 +26,7 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
-from rebalancer.planner.cluster.bystanders import growing
+from rebalancer.planner.cluster.bystanders import coming, growing
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
@@ -317,13 +317,14 @@ class Room:
         begun, leaving = cluster.begun(self._ours)
         if not (came or begun.pods or begun.workloads):
             return ""
-        owners = Owners(begun, PolicyOptions())
+        owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
         came += owners.made_again
-        leaving += growing(owners, Replacements(begun))
-        if not (came or leaving or owners.to_come):
+        leaving += growing(owners, replacements, cluster.simulation)
+        to_come = [*coming(owners, replacements)]
+        if not (came or leaving or to_come):
             return ""
         groups = cluster.groups(pod.namespace)
-        waiting = Waiting(cluster.simulation, groups, came, leaving, owners.to_come)
+        waiting = Waiting(cluster.simulation, groups, came, leaving, to_come)
         no = waiting.why_not(pod, move.replacement, nodes, stays=move.release is not None)
         return no.reason.message if no is not None else ""
 

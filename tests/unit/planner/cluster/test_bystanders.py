@@ -24,6 +24,9 @@ A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
 """b-1 has room for one of 3 cpu, or for web's."""
 
 
+ZONE_B = {"topology.kubernetes.io/zone": "b"}
+
+
 def web(**placed: int) -> Any:
     return deployment("web").spread("zone").requests(cpu="500m").placed({"a-0": 3, **placed})
 
@@ -243,6 +246,48 @@ def test_a_rollout_keeps_the_room_for_its_next_pod(surge: int, moves: int) -> No
     assert len(plan(snapshot(*machines, *rollout(surge, 1 - surge), web())).moves) == moves
 
 
+@pytest.mark.parametrize("strategy", [{"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 0}}, {}])
+def test_a_rollout_to_other_nodes_keeps_the_room_for_all_of_them(strategy: Json) -> None:
+    """The second pod finds what the first leaves nowhere: the new revision selects zone b."""
+    rolls = objects(deployment("other").requests(cpu=3).placed({"a-0": 2}))
+    for selector, moves in (({}, 1), (ZONE_B, 0)):
+        rolls[0]["spec"]["strategy"] = strategy
+        rolls[0]["spec"]["template"]["spec"]["nodeSelector"] = selector
+        rolls[0]["status"]["updatedReplicas"] = 0
+        machines = [node("a-0").zone("a").cpu(16), *(node(n).zone("b").cpu("3200m") for n in ("b-1", "b-2"))]
+        assert len(plan(snapshot(machines, rolls, web())).moves) == moves
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [(2, 1), (3, 0)])
+def test_between_two_revisions_room_is_kept_for_the_next_one(cpu: int, moves: int) -> None:
+    """By Recreate the pods of the old one, of 2 cpu, have to be gone first."""
+    rolls = objects(deployment("other").requests(cpu=2).selects(**ZONE_B).placed({"b-1": 1}))
+    deploy, old, last = rolls
+    deploy["spec"]["strategy"] = {"type": "Recreate"}
+    deploy["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cpu)}}
+    deploy["status"] |= {"replicas": 0, "updatedReplicas": 0}
+    old["spec"]["replicas"] = 0
+    last["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    assert len(plan(snapshot(A, node("b-1").zone("b").cpu(3), rolls, web())).moves) == moves
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_the_next_pod_is_as_large_as_admission_made_the_last(rolls: bool) -> None:
+    """All have a sidecar of 1 cpu, which the template lacks."""
+    if rolls:
+        found = objects(deployment("other").requests(cpu=2).selects(**ZONE_B).placed({"b-0": 1}))
+        found[0]["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        found[0]["status"]["updatedReplicas"] = 0
+    else:
+        found = objects(stateful_set("db").requests(cpu=2).selects(**ZONE_B).placed({"b-0": 1}).replicas(2))
+        found[-1]["metadata"]["creationTimestamp"] = ago(60)
+    machines = [A, node("b-0").zone("b").cpu("3200m"), B]
+    assert plan(snapshot(machines, found, web())).moves
+    sidecar = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": "1"}}}
+    found[-1]["spec"]["containers"].append(sidecar)
+    assert not plan(snapshot(machines, found, web())).moves
+
+
 def grows(cpu: int, whole: Any, strategy: Json, **status: Any) -> list[Json]:
     """Its template has just been changed to ask for so much."""
     found = objects(whole)
@@ -257,7 +302,7 @@ def grows(cpu: int, whole: Any, strategy: Json, **status: Any) -> list[Json]:
 
 
 def two(built: Any) -> Any:
-    return built.requests(cpu=1).selects(**{"topology.kubernetes.io/zone": "b"}).placed({"b-0": 2})
+    return built.requests(cpu=1).selects(**ZONE_B).placed({"b-0": 2})
 
 
 def surges(pods: int) -> Json:
@@ -311,6 +356,26 @@ def test_a_set_that_grows_in_order_keeps_the_room_for_its_next_pods(age: int, mo
     db[-1]["metadata"]["creationTimestamp"] = ago(age)
     machines = [node("a-0").zone("a").cpu("3500m"), node("b-0").zone("b").cpu("3300m")]
     assert len(plan(snapshot(*machines, *db, web())).moves) == moves
+
+
+@pytest.mark.parametrize(
+    ("age", "differs", "moves"),
+    [
+        (1200, {}, 1),
+        (300, {}, 0),
+        (1200, {"observedGeneration": 0}, 0),
+        (1200, {"replicas": 2}, 0),
+        (1200, {"availableReplicas": 0}, 0),
+    ],
+    ids=["tried in vain", "one has just come", "has yet to look", "has just lost one", "waits for one"],
+)
+def test_a_set_that_cannot_make_its_next_pods_keeps_no_room(age: int, differs: Json, moves: int) -> None:
+    """No condition says it. Its status is of after it has tried."""
+    db = objects(stateful_set("db").requests(cpu=3).selects(**ZONE_B).replicas(3).placed({"b-0": 1}))
+    db[0]["metadata"]["generation"] = 1
+    db[0]["status"] = {"observedGeneration": 1, "replicas": 1, "availableReplicas": 1, **differs}
+    db[-1]["metadata"]["creationTimestamp"] = ago(age)
+    assert len(plan(snapshot(A, node("b-0").zone("b").cpu("3200m"), B, db, web())).moves) == moves
 
 
 def test_a_pod_that_waits_for_anothers_end_gets_its_room() -> None:

@@ -47,11 +47,11 @@ def ends(w: World, name: str) -> None:
 
 
 def begins(w: World, made: Any) -> None:
-    """These owners have been changed."""
+    """These owners have been changed, and their controllers have yet to see it."""
     there, changed = snapshot(made).workloads, []
     for owner in there:
         metadata = msgspec.structs.replace(owner.metadata, generation=2)
-        changed.append(msgspec.structs.replace(owner, metadata=metadata, observed_generation=2))
+        changed.append(msgspec.structs.replace(owner, metadata=metadata))
     keys = {owner.key for owner in there}
     kept = (owner for owner in w.cluster.workloads if owner.key not in keys)
     w.cluster = msgspec.structs.replace(w.cluster, workloads=(*kept, *changed))
