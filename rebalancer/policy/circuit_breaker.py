@@ -66,28 +66,32 @@ def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason
 
 
 UNASKED_FOR = 1800.0
-"""Seconds after which what a single workload says of its pods may be its own, if others' were made since.
-Its controller says it once, tries again every 17 min at least, and takes it back when that succeeds."""
+"""Seconds after which what workloads say of their pods may be their own, if others' were made since.
+Their controllers say it once, try again every 17 min at least, and take it back when that succeeds."""
 
 
-def not_made(workloads: Iterable[Workload], pods: Iterable[Pod], now: float) -> Reason | None:
-    """Why nothing is evicted while the API server cannot ask a webhook, or fails inside, for new pods."""
+def not_made(
+    workloads: Iterable[Workload], pods: Iterable[Pod], now: float
+) -> tuple[Reason | None, frozenset[str]]:
+    """Why nothing is evicted while the API server cannot ask a webhook, or fails inside, for new pods; and
+    the namespaces of which that says nothing. A webhook may be asked about some alone, and be gone for
+    months: it is not about those in which nothing is refused, and a pod was made since the last began to be.
+    """
     since = {w.counted_as: w.unasked_since for w in workloads if w.unasked_since is not None}
-    refused = sorted(since)
-    if not refused:
-        return None
-    first = since[refused[0]]
-    if len(refused) == 1 and now - first >= UNASKED_FOR and made_since(pods, first + _SKEW):
-        return None
+    refused, last = sorted(since), max(since.values(), default=now)
+    made = {p.namespace for p in pods if now - last >= UNASKED_FOR and _made_since(p, last + _SKEW)}
+    if not refused or (len(refused) == 1 and made):
+        return None, frozenset()
     kind, namespace, name = refused[0].split("/")
     more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return Reason(
+    reason = Reason(
         ReasonCode.CLUSTER_UNWELL,
         f"the API server refuses new pods of {kind} {namespace}/{name}{more}, as it cannot ask a webhook or "
         "fails inside: it may refuse others, too",
         {"refused": len(refused)},
         f"kubectl -n {namespace} describe {kind.lower()} {name} says which; it ends when pods are made",
     )
+    return reason, frozenset(made - {key.split("/")[1] for key in refused})
 
 
 def too_many_displaced(displaced: Collection[str], most: int) -> Reason | None:
@@ -243,7 +247,11 @@ def judged_since(pods: Iterable[Pod], time: float) -> bool:
 
 def made_since(pods: Iterable[Pod], time: float) -> bool:
     """Whether one of these pods was made by Kubernetes' own controllers after that time."""
-    return any(p.created is not None and p.created > time and _by_scheduler(p) for p in pods)
+    return any(_made_since(p, time) for p in pods)
+
+
+def _made_since(pod: Pod, time: float) -> bool:
+    return pod.created is not None and pod.created > time and _by_scheduler(pod)
 
 
 def silent(scheduler: str, pods: Sequence[Pod]) -> Reason:

@@ -193,15 +193,12 @@ class Evictable:
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self.by_node = ByNode(snapshot, attached)
-        self._not_made = not_made(snapshot.workloads, snapshot.pods, snapshot.now)
+        self._not_made, self._made_in = not_made(snapshot.workloads, snapshot.pods, snapshot.now)
         self._threshold = options.priority_threshold
-        self._threshold_unknown = False
-        if options.priority_threshold_class:
-            named = snapshot.priority_classes.get(options.priority_threshold_class)
-            if named is None:
-                self._threshold_unknown = True
-            elif self._threshold is None or named.value < self._threshold:
-                self._threshold = named.value
+        named = snapshot.priority_classes.get(options.priority_threshold_class)
+        self._threshold_unknown = named is None and options.priority_threshold_class != ""
+        if named is not None and (self._threshold is None or named.value < self._threshold):
+            self._threshold = named.value
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
@@ -379,7 +376,8 @@ class Evictable:
             )
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
         busy = self.owners.why_not(owner) or self.owners.restarting(pod)
-        return busy or waits or self._not_made or self._by_namespace(pod, owner)
+        not_made = self._not_made if pod.namespace not in self._made_in else None
+        return busy or waits or not_made or self._by_namespace(pod, owner)
 
     def _by_namespace(self, pod: Pod, owner: Workload) -> Reason | None:
         """What the namespace's own annotations make of new pods."""

@@ -312,6 +312,7 @@ class Health:
         self._also: Sequence[CircuitLimits] = ()
         self._closed: Reason | None = None
         self._silent: Mapping[str, Reason] = {}
+        self._not_made: tuple[Reason | None, frozenset[str]] = None, frozenset()
         self._since: dict[str, float] = {}
         self._renewed: dict[str, str] = {}
         self._beats: set[str] = set()
@@ -332,8 +333,11 @@ class Health:
         return self._closed
 
     def silent(self, pod: Pod) -> Reason | None:
-        """Why this pod may not be evicted, as of the last `why_not`: its scheduler does not work."""
-        return self._silent.get(pod.template.scheduler_name)
+        """Why this pod may not be evicted, as of the last `why_not`: its scheduler does not work, or new pods
+        of its namespace may be refused."""
+        reason, made_in = self._not_made
+        not_made = reason if pod.namespace not in made_in else None
+        return self._silent.get(pod.template.scheduler_name) or not_made
 
     def _look(self) -> Reason | None:
         try:
@@ -413,7 +417,8 @@ class Health:
     def unwell(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
         """Why nothing is evicted, whatever the schedulers do. Raises CacheNotReadyError."""
         pods, now = self._watched.pods(), self._clock.now()
-        if (reason := not_made(self._watched.workloads(), pods.values(), now)) is not None:
+        self._not_made = reason, made_in = not_made(self._watched.workloads(), pods.values(), now)
+        if reason is not None and not made_in:
             return reason
         if self._memory is None or self._memory.limits is None:
             return None

@@ -388,7 +388,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "the pod's scheduler",
-        "The scheduler that places the replacement works.",
+        "The scheduler that places the replacement works, and pods of its namespace are made.",
         lambda a: a.cycle.health and a.cycle.health.silent(a.move.pod),
     ),
     Check("the planner's settings", "The plan is one that the settings of this moment allow.", _planner),

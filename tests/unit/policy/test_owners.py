@@ -491,7 +491,7 @@ def test_while_the_api_server_cannot_make_the_pods_of_one_those_of_others_stay(
 
 
 @pytest.mark.parametrize(
-    ("who", "young", "stays"), [(("api",), 3300, False), (("api",), 3650, True), (("api", "b"), 3300, True)]
+    ("who", "young", "stays"), [(("api",), 3300, False), (("api",), 3650, True), (("api", "b"), 3650, True)]
 )
 def test_what_is_refused_for_an_hour_is_one_owners_own_only_if_pods_have_been_made_since(
     who: tuple[str, ...], young: int, stays: bool
@@ -500,6 +500,21 @@ def test_what_is_refused_for_an_hour_is_one_owners_own_only_if_pods_have_been_ma
     things = [*objects(app()), *(o for name in who for o in refused(UNASKED[0][0], 3600, name=name))]
     made = patched("Pod", {"metadata": {"creationTimestamp": ago(young)}}, *things)
     assert (judged(*made) is not None) is stays
+
+
+@pytest.mark.parametrize(
+    ("made_in", "says", "stays"),
+    [("default", 3600, False), ("other", 3600, True), ("default", 1200, True)],
+)
+def test_what_two_say_for_months_holds_where_no_pod_was_made_since(
+    made_in: str, says: int, stays: bool
+) -> None:
+    """A webhook that is gone is asked about namespaces with its label alone."""
+    two = [o for name in ("x", "y") for o in refused(UNASKED[0][0], says, name=name)]
+    things = [*objects(app()), *two]
+    young = patched("Pod", {"metadata": {"creationTimestamp": ago(700)}}, *things)
+    things = [y if y["metadata"]["namespace"] == made_in else t for y, t in zip(young, things, strict=True)]
+    assert (judged(*things) is not None) is stays
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,16 @@ from rebalancer.model.pod import Pod, Symptoms
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Object, Snapshot
 from rebalancer.model.storage import VolumeAttachment
-from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import UNASKED, Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Entry, Fate
 from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health, fallen
-from tests.support.build import nodes, pod, snapshot
+from tests.support.build import NOW, ago, deployment, nodes, pod, snapshot
 from tests.support.servers.api import FakeTime
+from tests.unit.policy.judged import patched
 
 
 class Blind(WatchCache):
@@ -138,3 +139,21 @@ def test_as_many_as_may_be_late_are_looked_at(fell: int, asked: bool) -> None:
     there = snapshot(nodes(a=1), *(pod(f"w{i}").on("a-0").unready() for i in range(fell)))
     reason = Health(Blind(there), memory, time, DEFAULT_CONFIG).why_not()
     assert (reason is not None and reason.code is ReasonCode.NOT_CURRENT) is asked
+
+
+def test_where_a_webhook_is_asked_that_nobody_reaches_pods_stay_and_elsewhere_they_go() -> None:
+    """Two in one namespace have said it for two days; in another a pod was made today."""
+    says = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": UNASKED[0]}
+    status = {"conditions": [says | {"lastTransitionTime": ago(172_800)}]}
+    two = patched(
+        "Deployment", {"status": status}, *(deployment(n, namespace="mesh").placed({"a-0": 1}) for n in "xy")
+    )
+    made = patched(
+        "Pod", {"metadata": {"creationTimestamp": ago(86_400)}}, deployment("web").placed({"a-0": 1})
+    )
+    for more, whole in ((made, False), ([], True)):
+        there = snapshot(nodes(a=1), two, more, deployment("quiet", namespace="quiet").placed({"a-0": 1}))
+        health = Health(Blind(there), None, FakeTime(NOW), DEFAULT_CONFIG)
+        assert (health.why_not() is not None) is whole
+        stays = {p.namespace for p in there.pods if health.silent(p) is not None}
+        assert stays == {p.namespace for p in there.pods} - ({"default"} if more else set())
