@@ -261,14 +261,15 @@ class SpokenFor:
 
     def _may_move(self) -> Counter[str]:
         """What all replacements of the plan may hold together, by resource: for each constraint as many of
-        its largest as its excess, or as its domains lack on the average, if that is more."""
+        its largest as it takes to spread them evenly."""
         state, groups, found = self._simulation.state, self._groups, Counter[str]()
         number: dict[int, int] = {}
         for g in groups.all:
             counts = g.counts_once(state)
-            if g.constraint.hard and (excess := g.excess(counts)):
-                lacking = np.maximum(counts.sum() // len(counts) - counts, 0).sum()
-                number[g.index] = max(excess, int(lacking))
+            if g.constraint.hard and g.excess(counts):
+                above = counts - counts.mean()
+                over, lacking = (np.floor(d).clip(min=0).sum() for d in (above, -above))
+                number[g.index] = int(max(over, lacking))
         most: dict[int, dict[str, int]] = defaultdict(dict)
         for some in self._simulation.snapshot.live if number else ():
             for i in number.keys() & groups.carried(some.template):

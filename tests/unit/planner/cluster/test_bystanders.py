@@ -112,6 +112,19 @@ def test_nor_are_moves_of_many_owners_together_made_that_would_take_all_of_it() 
     assert 10 < len({m.predicted for m in made.moves if m.certain}) < 31
 
 
+def test_nor_where_there_are_more_nodes_than_pods_to_spread() -> None:
+    """Two on each of ten nodes, and twenty new nodes for one of each two."""
+    nodes = [node(f"{z}-{i:02d}").zone(z).cpu("3200m") for z in "ab" for i in range(20)]
+    owners = [
+        deployment(f"web{n}").spread("hostname").requests(cpu="500m")
+        .placed({f"a-{10 * n + i:02d}": 2 for i in range(10)})
+        for n in range(2)
+    ]  # fmt: skip
+    pinned = deployment("other").requests(cpu=3).selects(zone="b").placed({"b-99": 1})
+    made = plan(snapshot(*nodes, gone("b-99").taint(LEAVES), pinned, *owners))
+    assert 5 < len({m.predicted for m in made.moves if m.certain}) < 20
+
+
 def test_where_a_second_node_takes_it_the_move_is_made() -> None:
     assert plan(snapshot(A, gone().taint(LEAVES), B, gone("b-2"), other(), web())).moves
 
