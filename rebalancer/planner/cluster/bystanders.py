@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 from msgspec import Struct
@@ -46,7 +46,7 @@ class Expelling:
     tolerate for ever. An old cordon alone is no drain: many are forgotten."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self._state, table = simulation.state, simulation.state.table
+        self._simulation, table = simulation, simulation.state.table
         drained = partial(is_drained, now=simulation.snapshot.now)
         going, drains, cordoned, outdated = (
             {n for n, yes in zip(table.names, table.answers(ask, key), strict=True) if yes}
@@ -67,19 +67,24 @@ class Expelling:
                 if pod.node_name in leaving or deleted_after(pod.template.tolerations, taints) is not None:
                     yield pod
         # A rollout of nodes drains one for each new node that has come, and which are next is not known: of
-        # each kind as many go as those of them have that have most.
+        # each kind those with most, as many as there are nodes for it that are less than half as full as
+        # these are.
         if not (outdated := self._outdated - leaving - self._tainted.keys()):
             return
-        names, placed = self._state.table.names, self._state.pods.values()
-        owners = ((p.row, p.template.controller) for p in placed if not p.terminating)
-        busy = {names[row] for row, owner in owners if owner is not None and owner[1] not in _STAY}
-        new = len(set(names) - self._outdated - busy)
+        simulation, state = self._simulation, self._simulation.state
+        owners = ((p, p.template.controller) for p in state.pods.values() if not p.terminating)
+        moving = ((p.template, p.row, 1) for p, o in owners if o is not None and o[1] not in _STAY)
+        held = simulation.held_by(moving).items()
+        shares = (amounts / np.maximum(state.allocatable(r), 1) for r, amounts in held)
+        full = np.max([np.zeros(state.table.size), *shares], axis=0)
         for some in _moving(snapshot, outdated):
             by_node: dict[str, list[Pod]] = defaultdict(list)
             for pod in some.pods:
                 by_node[pod.node_name].append(pod)
-            for there in sorted(by_node.values(), key=len, reverse=True)[: max(1, new)]:
-                yield from there
+            usual = full[[state.table.index[name] for name in by_node]].mean()
+            new = simulation.static(some.template) & ~simulation.barred & (2 * full < usual)
+            most = sorted(by_node.values(), key=len, reverse=True)
+            yield from chain.from_iterable(most[: max(1, int(new.sum()))])
 
 
 def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
@@ -192,7 +197,7 @@ class SpokenFor:
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
         self._down: Bools = simulation.leaving | simulation.failing | outdated
         ending = [*self._unsure, *(key for _, key in pods if key is not None)]
-        given = self._held((state.pods[key].template, state.pods[key].row, 1) for key in ending)
+        given = simulation.held_by((state.pods[key].template, state.pods[key].row, 1) for key in ending)
         scarce = self._scarce([p.template for p, _ in pods], given)
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         every = {id(p.template): p.template for p, _ in pods}
@@ -296,20 +301,10 @@ class SpokenFor:
             taken = [(c.pod.template, c.row, 1) for c in comers]
             ending = (*self._unsure, *(c.key for c in comers if c.key is not None))
             taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
-            held = self._held(taken)
+            held = self._simulation.held_by(taken)
             room = {r: state.allocatable(r) - state.requested[r] - amounts for r, amounts in held.items()}
             self._left = key, room
         return self._left[1]
-
-    def _held(self, pods: Iterable[tuple[PodTemplate, int, int]]) -> dict[str, Ints]:
-        """int64[N] by resource: what these pods take of their nodes (rows), times 1 or -1."""
-        held: dict[str, Ints] = {}
-        for template, row, sign in pods:
-            for resource, amount in self._simulation.state.holds(template):
-                if resource not in held:
-                    held[resource] = np.zeros(self._simulation.state.table.size, np.int64)
-                held[resource][row] += sign * amount
-        return held
 
     def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
         """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
@@ -428,7 +423,8 @@ class SpokenFor:
         state, coming = self._simulation.state, Counter[str]()
         for t in (*replacements, *(c.pod.template for c in comers)):
             coming.update(dict(state.holds(t)))
-        room, held = self._room(comers), self._held((c.pod.template, c.row, 1) for c in comers)
+        room = self._room(comers)
+        held = self._simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: room[r] + amounts for r, amounts in held.items()}
         return all(
             not conflicts_at_all(t)
@@ -482,7 +478,7 @@ class Preemptors:
         simulation = self._simulation
         on = simulation.state.table.index
         lower = (
-            pod
+            (pod.template, on[pod.node_name], 1)
             for some in among(simulation.snapshot.live, on)
             if some.template.priority < template.priority
             for pod in some.pods

@@ -6,7 +6,7 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -375,13 +375,12 @@ class Simulation:
             most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
-    def held_by(self, pods: Iterable[Pod]) -> dict[str, Ints]:
-        """int64[N] by resource: what these pods take of their nodes."""
-        index, found = self.state.table.index, dict[str, Ints]()
-        for pod in pods:
-            for resource, amount in self.state.holds(pod.template):
-                there = found.setdefault(resource, np.zeros(len(index), dtype=np.int64))
-                there[index[pod.node_name]] += amount
+    def held_by(self, pods: Iterable[tuple[PodTemplate, int, int]]) -> dict[str, Ints]:
+        """int64[N] by resource: what these pods take of their nodes (rows), times 1 or -1."""
+        found = defaultdict[str, Ints](lambda: np.zeros(self.state.table.size, np.int64))
+        for template, row, sign in pods:
+            for resource, amount in self.state.holds(template):
+                found[resource][row] += sign * amount
         return found
 
     def has_room(self, template: PodTemplate, rows: Rows) -> Bools:

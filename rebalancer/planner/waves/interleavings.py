@@ -65,7 +65,8 @@ class Interleavings:
         held = simulation.room(first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
         self._certain_room: Ints = held
-        freed = simulation.room(first.replacement, simulation.held_by([m.pod for m in moves]))
+        given = simulation.held_by((m.pod.template, m.candidate.node, 1) for m in moves)
+        freed = simulation.room(first.replacement, given)
         self._room: Ints = np.maximum(held + victims, freed)
         self._static: Bools = first.candidate.members.static
         start = component.start

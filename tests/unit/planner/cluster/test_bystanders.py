@@ -85,6 +85,12 @@ def test_of_nodes_that_are_replaced_one_by_one_the_pods_of_one_keep_room(by: str
         new = [node(n).zone("b").cpu(cpu) for n in ("b-1", "b-2")]
         assert len(plan(snapshot(A, old, new[:1], both, web())).moves) == moves, cpu
         assert len(plan(snapshot(A, old, new, both, web())).moves) == moves, f"two at once, {cpu}"
+        new = [node(n).zone("b").cpu(f"{int(cpu[:-1]) + 100}m") for n in ("b-1", "b-2")]
+        tiny = deployment("tiny").requests(cpu="100m").placed({"b-1": 1, "b-2": 1})
+        assert len(plan(snapshot(A, old, new, tiny, both, web())).moves) == moves, f"a pod on each, {cpu}"
+    new = [node(n).zone("b").cpu("4800m") for n in ("b-1", "b-2")]
+    filled = deployment("filled").requests(cpu="2600m").placed({"b-1": 1, "b-2": 1})
+    assert plan(snapshot(A, old, new, filled, both, web())).moves, "they have what others gave up"
 
 
 def test_where_many_nodes_have_room_nothing_is_kept() -> None:
