@@ -54,16 +54,23 @@ class Clock(Protocol):
 
 class RateLimit:
     """When the next pod may be released or evicted: one for all of a cycle. `rates`: how many a second, by
-    each of the settings in force; None: as many as can be."""
+    each of the settings in force; None: as many as can be. `turn`: seconds until it is this installation's
+    turn."""
 
-    def __init__(self, clock: Clock, rates: Callable[[], Iterable[float | None]] = tuple) -> None:
-        self._clock, self._rates, self._sent_at = clock, rates, -math.inf
+    def __init__(
+        self,
+        clock: Clock,
+        rates: Callable[[], Iterable[float | None]] = tuple,
+        turn: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._clock, self._rates, self._turn, self._sent_at = clock, rates, turn, -math.inf
 
     @property
     def next_at(self) -> float:
         """The earliest moment for it, of the monotonic clock."""
         rates = [r for r in self._rates() if r]
-        return self._sent_at + (1 / min(rates) if rates else 0.0)
+        at, wait = self._sent_at + (1 / min(rates) if rates else 0.0), self._turn()
+        return max(at, self._clock.monotonic() + wait) if wait else at
 
     def sent(self) -> None:
         """A request was sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
 from rebalancer.runtime.live.checks import CycleChecks, PlanChecks
 from rebalancer.runtime.live.configured import LiveOptions
-from rebalancer.runtime.observers.neighbours import out_domains, undone
+from rebalancer.runtime.observers.neighbours import out_domains, turn, undone
 from rebalancer.telemetry.logs import trace_annotations
 
 # A cycle's view of the cluster through the watch cache.
@@ -405,6 +405,7 @@ def live_parts(
             most=lambda: min(o.planning.policy.max_released for o in checks.in_force()),
             until=until,
         )
+    its_turn = partial(_turn, cache, options, connection, clock)
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
     return Parts(
@@ -417,7 +418,7 @@ def live_parts(
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),
         clock=clock,
-        pace=RateLimit(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends]),
+        pace=RateLimit(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends], its_turn),
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
         closed=checks.closed,
@@ -425,6 +426,16 @@ def live_parts(
         dry=not options.execute,
         releases=releases,
     )
+
+
+def _turn(cache: WatchCache | None, options: LiveOptions, connection: Connection, clock: Clock) -> float:
+    """Seconds until this installation may evict, beside others."""
+    if cache is None or options.brake is None or not options.execute:
+        return 0.0
+    try:
+        return turn(cache.pods().values(), options.brake.namespace, connection.time() or clock.now())
+    except CacheNotReadyError:
+        return 0.0  # the last look does not let it go
 
 
 _ROUNDS = 3

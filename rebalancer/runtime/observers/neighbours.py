@@ -97,17 +97,39 @@ def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
         )
 
 
+_TURN, _ACTS = 20.0, 12.0
+"""Seconds of a turn, and for how many of them its installation acts: then others see where its pods went."""
+
+
+def turn(pods: Collection[Pod], home: str, now: float) -> float:
+    """Seconds until the installation of the namespace `home` may evict, 0 if it may.
+
+    Installations in several namespaces, which may not read each other's leases, would fill the same room at
+    the same moment. So they take turns, in the order of their names, by the API server's clock.
+    """
+    where = sorted({home, *_homes(pods)})
+    if len(where) == 1:
+        return 0.0
+    since = round(now - _TURN * where.index(home), 3) % (_TURN * len(where))
+    return 0.0 if since < _ACTS else _TURN * len(where) - since
+
+
+def _homes(pods: Collection[Pod]) -> set[str]:
+    """The namespaces in which a rebalancer runs."""
+    return {p.namespace for p in _of_program(pods, "rebalancer")}
+
+
 def _rebalancers(snapshot: Snapshot) -> Iterable[Finding]:
     """Installations in several namespaces. Each may see lease and ledger of its own only, so they do not stop
     each other; but everybody sees their pods."""
-    where = sorted({p.namespace for p in _of_program(snapshot.pods, "rebalancer")})
+    where = sorted(_homes(snapshot.pods))
     if len(where) > 1:
         yield Finding(
             Severity.WARNING,
             NeighbourCode.REBALANCERS.value,
             "Namespace/" + where[1],
-            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): none knows of "
-            "the others' evictions, caps and pauses",
+            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): they take turns "
+            "to evict, and none knows of the others' caps and pauses",
             "keep one; or give them one lease, ledger and brake (leaderElection.namespace, "
             "ledger.namespace, brake.namespace, with their rights), or scopes that do not overlap",
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
@@ -16,12 +18,14 @@ from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer
 from rebalancer.policy.annotations import EVICT
-from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours
+from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours, turn
 from tests.support.build import node, objects, pod, snapshot
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import BRISK, Process, daemon, evictions
-from tests.support.runs.one_cycle import SKEWED
+from tests.support.runs.machine import BRAKE
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer
+from tests.support.servers.api import FakeTime
 from tests.support.waiting import until
 
 Things = Iterable[Any]
@@ -84,6 +88,32 @@ CODES = frozenset(NeighbourCode)
 @pytest.mark.parametrize(("things", "codes"), [t[1:] for t in TABLE], ids=[t[0] for t in TABLE])
 def test_of(things: Things, codes: list[str]) -> None:
     assert [f.code for f in neighbours(snapshot(*things))] == codes
+
+
+def test_of_several_installations_one_evicts_at_a_time_and_the_next_only_after_a_while() -> None:
+    homes = ("ops", "pay", "shop")
+    pods = list(snapshot(N, *(pod("r", n).label_map(REBALANCER).on("n") for n in homes)).pods)
+    acts = {n: [s for s in range(600) if turn(pods, n, 1e9 + s) == 0] for n in homes}
+    for n in homes:
+        assert len(acts[n]) == 120
+        assert turn(pods, n, 1e9 + 600 + acts[n][0] - 7.5) == 7.5
+    every = sorted((second, n) for n in homes for second in acts[n])
+    changes = [b - a for (a, m), (b, n) in pairwise(every) if m != n]
+    assert set(changes) == {9}
+    assert turn(pods[:1], "ops", 1e9 + 30) == turn(pods[:0], "ops", 1e9 + 30) == 0
+
+
+@pytest.mark.parametrize(("begins", "first"), [(0, 20), (21, 21), (33, 60), (39, 60)])
+def test_an_installation_evicts_in_its_turn(begins: int, first: int) -> None:
+    """Its brake is in the namespace `default`; the other's namespace, and so its turn, comes before."""
+    other = pod("r", "a-tools").label_map(REBALANCER).on("b-0")
+    with ApiServer(objects(*SKEWED, other)) as server:
+        server.ahead = None
+        run = Run(server, replace(EXECUTE, brake=BRAKE), time=FakeTime(at=1_000_000.0 + begins))
+    sent = [o.at - 1_000_000.0 for o in run.story.outcomes]
+    assert run.zones() == [2, 2, 2]
+    assert first <= sent[0] <= first + 2
+    assert all(20 <= at % 40 < 32 for at in sent)
 
 
 class Notices(Observer):
