@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from math import ceil
 
 import numpy as np
 from msgspec import Struct
@@ -66,9 +67,8 @@ class Expelling:
                 taints = self._tainted.get(pod.node_name, ())
                 if pod.node_name in leaving or deleted_after(pod.template.tolerations, taints) is not None:
                     yield pod
-        # A rollout of nodes drains one for each new node that has come, and which are next is not known: of
-        # each kind those with most, as many as there are nodes for it that are less than half as full as
-        # these are.
+        # A rollout of nodes drains one for each new node that has come: those that are less than half as full
+        # as the old. Which are next is not known: each kind goes from its share of them, of those with most.
         if not (outdated := self._outdated - leaving - self._tainted.keys()):
             return
         simulation, state = self._simulation, self._simulation.state
@@ -77,14 +77,17 @@ class Expelling:
         held = simulation.held_by(moving).items()
         shares = (amounts / np.maximum(state.allocatable(r), 1) for r, amounts in held)
         full = np.max([np.zeros(state.table.size), *shares], axis=0)
+        old = np.array([name in outdated for name in state.table.names])
         for some in _moving(snapshot, outdated):
             by_node: dict[str, list[Pod]] = defaultdict(list)
             for pod in some.pods:
                 by_node[pod.node_name].append(pod)
             usual = full[[state.table.index[name] for name in by_node]].mean()
-            new = simulation.static(some.template) & ~simulation.barred & (2 * full < usual)
+            fit = simulation.static(some.template)
+            new = fit & ~simulation.barred & (2 * full < usual)
+            share = ceil(len(by_node) * new.sum() / max(1, (fit & old).sum()))
             most = sorted(by_node.values(), key=len, reverse=True)
-            yield from chain.from_iterable(most[: max(1, int(new.sum()))])
+            yield from chain.from_iterable(most[: max(1, share)])
 
 
 def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:

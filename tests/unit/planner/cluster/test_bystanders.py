@@ -93,6 +93,16 @@ def test_of_nodes_that_are_replaced_one_by_one_the_pods_of_one_keep_room(by: str
     assert plan(snapshot(A, old, new, filled, both, web())).moves, "they have what others gave up"
 
 
+def test_of_nodes_that_are_replaced_two_at_once_not_all_pods_keep_room() -> None:
+    """The next two nodes have two of the six pods. Which two is not known: one of each owner counts."""
+    outdated = "node.cluster.x-k8s.io/outdated-revision"
+    old = [node(f"b-{i}").zone("b").cpu(2).taint(outdated, effect="PreferNoSchedule") for i in range(6)]
+    pairs = [deployment(f"o{i}").requests(cpu=2).placed({f"b-{i}": 1, f"b-{i + 3}": 1}) for i in range(3)]
+    for cpu, moves in (("4400m", 1), ("2400m", 0)):
+        new = [node(n).zone("b").cpu(cpu) for n in ("b-7", "b-8")]
+        assert len(plan(snapshot(A, old, new, pairs, web())).moves) == moves, cpu
+
+
 def test_where_many_nodes_have_room_nothing_is_kept() -> None:
     """As with ten nodes of a large cluster that go, and pods that are tied to others."""
     many = [node(f"{z}-{i}").zone(z).cpu(4) for z in "ab" for i in range(60)]
