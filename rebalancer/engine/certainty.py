@@ -229,18 +229,13 @@ def _on_nodes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 
 
 def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    """Pod Security judges the pod with what admission adds; policy has judged its owner's template."""
+    """Pod Security judges the pod with what admission adds to its owner's template."""
     namespace = state.snapshot.namespaces.get(template.namespace)
     minor = state.version.minor[1] if state.version.supported else LATEST
     level, version = enforced(namespace.metadata.labels, minor) if namespace is not None else ("", minor)
-    if not level or (owner := _owner(state, template)) is None or (made := owner.template) is None:
+    if not level or (owner := _owner(state, template)) is None or owner.template is None:
         return
-    named, mounted = {c.name for c in _containers(made)}, {v.name for v in made.volumes}
-    containers = tuple((c.name, c.security) for c in _containers(template) if c.name not in named)
-    volumes = tuple((v.name, v.kind) for v in template.volumes if v.name not in mounted)
-    if not (containers or volumes):
-        return
-    if found := _forbidden(owner.security or b"{}", containers, volumes, level, version):
+    if found := _forbidden(template.secured(owner.security), level, version):
         yield (
             f"namespace {template.namespace} enforces Pod Security level {level}, which the pod does not "
             f"keep with what admission adds to it ({found[0]})"
@@ -265,19 +260,8 @@ def _annotations(asked: bytes) -> Mapping[str, str]:
 
 
 @lru_cache(1024)
-def _forbidden(
-    asked: bytes,
-    containers: tuple[tuple[str, bytes], ...],
-    volumes: tuple[tuple[str, str], ...],
-    level: str,
-    version: int,
-) -> tuple[str, ...]:
-    pod = json.decode(asked)
-    spec = pod.setdefault("spec", {})
-    added = ({"name": name, **json.decode(asked)} for name, asked in containers)
-    spec["containers"] = [*spec.get("containers", ()), *added]
-    spec["volumes"] = [*spec.get("volumes", ()), *({"name": name, kind: {}} for name, kind in volumes)]
-    return violations(pod, level, version)
+def _forbidden(pod: bytes, level: str, version: int) -> tuple[str, ...]:
+    return violations(json.decode(pod), level, version)
 
 
 def _owner(state: ClusterState, template: PodTemplate) -> Workload | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from rebalancer.model.node import OwnerReference, Toleration
 from rebalancer.model.quantity import bounded
@@ -195,10 +195,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `own_users`: a user namespace of its own; `read_only_throughout`: recursive
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
-    `local_profiles`: a seccomp or AppArmor profile that has to be on its node. `runs`: what its containers
-    run, as entries of the API's fields; None where that was not read. `held`: what it takes of its node,
-    where its status says something else than its spec; and then `by_spec`: the template without that, which
-    its replacement has.
+    `local_profiles`: a seccomp or AppArmor profile that has to be on its node. `security`: the context of the
+    whole pod, as JSON. `runs`: what its containers run, as entries of the API's fields; None where that was
+    not read. `held`: what it takes of its node, where its status says something else than its spec; and then
+    `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -239,6 +239,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     strict_groups: bool = False
     sysctls: tuple[str, ...] = ()
     local_profiles: bool = False
+    security: bytes = b""
     autosized: bool = False
     unsettled: bool = False
     ends: bool = False
@@ -252,6 +253,21 @@ class PodTemplate(Struct, frozen=True, eq=False):
     def attaches(self) -> bool:
         """Whether it mounts volumes that may have to be attached to its node, whose number is limited."""
         return any(v.kind not in ("hostPath", "emptyDir", "image") for v in self.volumes)
+
+    def secured(self, asked: bytes) -> bytes:
+        """What Pod Security reads of such a pod, as JSON. `asked`: what it reads of its maker's template, to
+        which admission adds, and of which it takes nothing away."""
+        pod = json.decode(asked or b"{}")
+        spec = pod.setdefault("spec", {})
+        spec["securityContext"] = spec.get("securityContext", {}) | json.decode(self.security or b"{}")
+        for kind, containers in (("containers", self.containers), ("initContainers", self.init_containers)):
+            named = {c["name"]: c for c in spec.get(kind, ())}
+            added = ({"name": c.name, **named.pop(c.name, {}), **json.decode(c.security)} for c in containers)
+            spec[kind] = [*added, *named.values()]
+        known = {v["name"] for v in spec.get("volumes", ())}
+        more = ({"name": v.name, v.kind: {}} for v in self.volumes if v.name not in known)
+        spec["volumes"] = [*spec.get("volumes", ()), *more]
+        return json.encode(pod)
 
     @property
     def migrates(self) -> bool:

@@ -123,7 +123,6 @@ class Owners:
         self._trusted = frozenset(options.owner_kinds_allow) - WORKLOADS
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
-        self._violations: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
         for group in among(snapshot.live, ("", *snapshot.node_names)):
             owner = self.of(group.one)
             if owner is not None:
@@ -415,10 +414,11 @@ class Owners:
         if namespace is None or not owner.security:
             return None
         level, version = enforced(namespace.metadata.labels, _minor(snapshot.server_version))
-        key = level, version, owner.security
-        if level and key not in self._violations:
-            self._violations[key] = violations(msgspec.json.decode(owner.security), level, version)
-        if not level or not (found := self._violations[key]):
+        found = self._violations(owner.security, level, version) if level else ()
+        # What all its pods have beside it something adds to each, unless it was edited under them.
+        bare = owner.kind in ONLY_MAKE_PODS and owner.owner is None
+        there = {p.template.secured(owner.security) for p in self.active(owner) if found and not bare}
+        if not found or (there and not any(self._violations(one, level, version) for one in there)):
             return None
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         return Reason(
@@ -428,6 +428,10 @@ class Owners:
             {"violations": len(found)},
             f"correct the template, or the label {ENFORCE} of the namespace",
         )
+
+    @remembered(by=lambda *asked: asked)
+    def _violations(self, asked: bytes, level: str, version: int) -> tuple[str, ...]:
+        return violations(msgspec.json.decode(asked), level, version)
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once.

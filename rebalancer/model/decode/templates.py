@@ -188,8 +188,7 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
         return self.restart_policy in ("OnFailure", _NEVER) or self.active_deadline_seconds is not None
 
     def asked_of_node(self) -> bytes:
-        """The security contexts, of the pod and of its containers, where one may ask something of the node;
-        b"" where none does."""
+        """The security contexts, the pod's first, where one may ask something of the node; else b""."""
         every = (c.security_context for c in (*self.containers, *self.init_containers))
         contexts = b"\1".join((self.security_context, *every))
         return contexts if any(word in contexts for word in _OF_NODES) else b""
@@ -540,7 +539,7 @@ class TemplateDecoder:
                 spec.workload_ref,
                 spec.eviction_responders,
                 spec.os,
-                spec.asked_of_node(),
+                spec.security_context,
                 repr(controller).encode(),
                 *sorted(runs or ()),
             )
@@ -639,6 +638,7 @@ class TemplateDecoder:
             sysctls=tuple(s.name for s in contexts[0].sysctls or ()),
             local_profiles=any(p.type == "Localhost" for p in profiles),
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
+            security=b"" if absent(spec.security_context) else bytes(spec.security_context),
             controller=controller,
             runs=runs,
         )

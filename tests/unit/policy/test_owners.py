@@ -142,6 +142,18 @@ def probing() -> list[Json]:
     return template(spec={"containers": [{"name": "c", "livenessProbe": probe}]})
 
 
+def filled_in(*pods: int) -> list[Json]:
+    """app, whose pods have what the level restricted asks for: OpenShift fills it in, or a webhook."""
+    whole = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    safe = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    made = objects(app())
+    there = [o for o in made if o["kind"] == "Pod"]
+    for one in (there[i] for i in pods):
+        one["spec"] |= {"securityContext": whole}
+        one["spec"]["containers"][0]["securityContext"] = safe
+    return [*made, enforcing("restricted")]
+
+
 ALL_AWAY = {"in_flight_per_owner": Limit(percent=100)}
 """So that a pod that is not Ready does not keep the others for its own sake."""
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
@@ -357,6 +369,8 @@ CASES: list[Case] = [
         REFUSED,
     ),
     ("an old version of a level", [probing(), enforcing("baseline", version="v1.33")], {}, None),
+    ("what admission adds to all its pods, so that they keep the level", filled_in(0, 1, 2), {}, None),
+    ("to some of them alone", filled_in(0, 1), {}, ReasonCode.REPLACEMENT_REFUSED),
     ("its latest version", [probing(), enforcing("baseline", version="latest")], {}, REFUSED),
     ("a level that only warns", [app(), enforcing("restricted", how="warn")], {}, None),
     # Replacements on their way.
