@@ -305,14 +305,14 @@ class CarryingOut:
                 return False
         elif not (self._limits.allow(move) or self._impatient()):
             return False
-        coming = [o.move for uid, o in self.flight.flying.items() if uid in self._replacements.unplaced]
+        coming = self._away().coming
         return not coming or self._limits.admit(move, coming)
 
     def _may_overlap(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
-        others = [o.move for o in self.flight.flying.values()]
+        away = self._away()
         try:
-            return not others or self._look.may_overlap(move, others, self._replacements.unplaced)
+            return not away.flying or self._look.may_overlap(move, away)
         except KubeError as e:
             log.info("waiting for the watch: %s", e.message)
             return False
@@ -371,7 +371,8 @@ class CarryingOut:
 
     def _away(self) -> Away:
         flying = tuple(o.move for o in self.flight.flying.values())
-        return Away((*(o.move for o in self.outcomes if o.evicted), *flying), flying)
+        coming = tuple(m for m in flying if m.pod.uid in self._replacements.unplaced)
+        return Away((*(o.move for o in self.outcomes if o.evicted), *flying), flying, coming)
 
     def _may_try_again(self, outcome: Outcome) -> bool:
         """Whether it was refused for what may pass soon."""

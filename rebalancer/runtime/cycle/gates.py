@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
@@ -175,16 +175,19 @@ LOOKS = 4
 
 
 class Away(Struct, frozen=True):
-    """Moves of the plan whose pods have been evicted; `flying`: those whose replacements have not landed."""
+    """Moves of the plan whose pods have been evicted; `flying`: those whose replacements have not landed,
+    `coming`: those of them whose replacements are on no node yet."""
 
     gone: tuple[Move, ...] = ()
     flying: tuple[Move, ...] = ()
+    coming: tuple[Move, ...] = ()
 
     def of_its_owner(self, move: Move) -> int:
         """How many pods of the same controller are on their way."""
         return sum(controller_of(m) == controller_of(move) for m in self.flying)
 
 
+NOBODY = Away()
 STOP = Check(
     "a stop",
     "Whoever asks the process to stop stops it before the next request.",
@@ -223,11 +226,8 @@ class FreshLook:
         """
         return None
 
-    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
-        """Whether the move may be in flight beside these others.
-
-        `unplaced`: the uids of those victims whose replacements are on no node yet. Raises KubeError.
-        """
+    def may_overlap(self, move: Move, away: Away) -> bool:  # noqa: ARG002
+        """Whether the move may be in flight beside those that are. Raises KubeError."""
         return True
 
 

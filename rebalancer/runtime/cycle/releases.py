@@ -57,7 +57,7 @@ from rebalancer.policy.release import (
 )
 from rebalancer.policy.replace_first import adopter
 from rebalancer.runtime.cycle.clock import Clock, RateLimit
-from rebalancer.runtime.cycle.gates import FRESH, LOOKS, PASSING, Away, FreshLook, Permission
+from rebalancer.runtime.cycle.gates import FRESH, LOOKS, NOBODY, PASSING, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import UNCOUNTED, ReplacementWatch
 
@@ -541,7 +541,7 @@ class Releases:
         if o.sent is None:
             made = (p.node_name for p in self._own(o, self._parts.reads) if self._made(o, p))
             move = replace(move, destinations=tuple(made))
-        permission = Permission(o.look, self._clock, move, Away())
+        permission = Permission(o.look, self._clock, move, NOBODY)
 
         def may_not() -> Reason | None:
             """Before each request, a further one too: Services first, as reading them takes time in which the

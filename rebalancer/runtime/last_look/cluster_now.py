@@ -115,11 +115,11 @@ class ClusterNow:
         new = (p for p, was in found if was is None or was.uid != p.uid or not was.waits)
         return [self._placeable(p) for p in new]
 
-    def begun(self, victims: Collection[str]) -> tuple[Snapshot, list[Pod]]:
+    def begun(self, victims: Collection[str], coming: Mapping[str, int]) -> tuple[Snapshot, list[Pod]]:
         """What has begun since the plan, as far as pods are made for it: owners that were changed, sets whose
         pods somebody ends, and those that have fewer pods, with all their pods; and the pods that have to
-        leave their nodes, if one is among them that had not. `victims`: uids of pods that the plan ends, and
-        of their owners."""
+        leave their nodes, if one is among them that had not. `victims`: uids of pods that the plan has ended;
+        `coming`: how many pods of each owner's uid are not there yet because of that."""
         every = self._watched.workloads("")
         changed = [w for w in every if self._generations.get(w.metadata.uid) != w.metadata.generation]
         ended = (p for p in self._ending.values() if p.uid not in self._ended)
@@ -128,9 +128,10 @@ class ClusterNow:
         owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
         owners.update(w.metadata.uid for w in changed)
         # A ReplicaSet makes the next one at once, if its controller is not behind.
-        owners.update(u for u, n in self._had.items() if self._active[u] < n and u not in victims)
+        owners.update(u for u, n in self._had.items() if self._active[u] + coming.get(u, 0) < n)
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
+        wanted = (replace(w, replicas=w.replicas - coming.get(w.metadata.uid, 0)) for w in family)
         nodes = self._expelling.nodes
         live = (
             (p for p in self._pods.values() if not (p.finished or p.terminating)) if nodes or owners else ()
@@ -141,7 +142,7 @@ class ClusterNow:
             now=self._now(),
             nodes=self.nodes,
             pods=(*ending, *pods),
-            workloads=tuple(family),
+            workloads=tuple(wanted),
         )
         leaving = list(self._expelling.pods(found))
         return found, leaving if any(p.uid not in self._expelled for p in leaving) else []

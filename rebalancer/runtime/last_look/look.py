@@ -410,6 +410,10 @@ class Looking:
                 pod=pool.submit(self.look.reads.pod, pod.namespace, pod.name),
             )
 
+    def room(self) -> Reason | None:
+        """Why the scheduler would not do what was planned."""
+        return self.look.room.why_not(self.move, self._away)
+
     def owner(self) -> Reason | None:
         """Why the owner would not make the replacement that was planned with, or has too few pods."""
         planned, live, pod = self.planned, self.read.owner.result(), self.read.pod.result()
@@ -532,7 +536,7 @@ class Looking:
         rest = [self.read.counted.result(), *(f.result() for f in self.read.whole)]
         if not self.look.spot_check.behind(nodes, pods, rest):
             return None
-        reason = self.look.spot_check.why_not(nodes, pods, rest) or self.look.room.why_not(self.move)
+        reason = self.look.spot_check.why_not(nodes, pods, rest) or self.room()
         reason = reason or self._protects_by_now()
         destinations = self.look.room.destinations(self.move)
         if reason is None and not self.move.awaits and expected not in destinations:
@@ -659,7 +663,7 @@ LOOK = (
     Check(
         "room",
         "The replacement finds a node, mends what was planned, and makes no hard constraint worse.",
-        lambda at: at.look.room.why_not(at.move),
+        Looking.room,
     ),
     Check(
         "the owner",

@@ -10,7 +10,8 @@ engine knows what is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property
 
@@ -36,6 +37,8 @@ from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.runtime.cycle.gates import NOBODY, Away
+from rebalancer.runtime.cycle.replacements import controller_of
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.spread.arrays import Rows
 
@@ -50,10 +53,10 @@ from rebalancer.spread.arrays import Rows
 # land. Who was placed already takes its room as a pod.
 
 
-def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-    """Whether the move and the others in flight keep out of each other's way, with the pods as they are."""
+def may_fly(simulation: Simulation, move: Move, away: Away) -> bool:
+    """Whether the move and those in flight keep out of each other's way, with the pods as they are."""
     group = move.pod.template.restarts_with
-    for other in others:
+    for other in away.flying:
         if group and group == other.pod.template.restarts_with:
             return False
         if can_conflict(move.replacement, other.replacement, beyond_node=True):
@@ -61,10 +64,9 @@ def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced
         if can_conflict(move.replacement, other.replacement) and _common(move, other):
             return False
     state, table = simulation.state, simulation.state.table
-    coming = [o for o in others if o.pod.uid in unplaced]
     taken = state.holds(move.replacement)
     for node in move.destinations:
-        there = [o for o in coming if node in o.destinations]
+        there = [o for o in away.coming if node in o.destinations]
         if not there:
             continue
         row = table.index.get(node)
@@ -110,9 +112,6 @@ class Room:
         self._cluster = ClusterNow(snapshot, config, watched, now)
         self._destinations: dict[str, tuple[str, ...]] = {}
         self._rather: dict[str, str] = {}
-        self._owners = {m.pod.owner.uid for m in plan.moves if m.pod.owner is not None}
-        """Whose pods may wait because of the plan."""
-        self._ours = self._owners | {m.pod.uid for m in plan.moves}
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
         """The owner as it was planned with."""
@@ -178,27 +177,26 @@ class Room:
         """The nodes that the replacement may go to, as of the last `why_not` of this move."""
         return self._destinations.get(move.pod.uid, ())
 
-    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        """Whether the move and the others may be in flight together. `unplaced`: the uids of those victims
-        whose replacements are on no node yet. Raises CacheNotReadyError."""
+    def may_overlap(self, move: Move, away: Away) -> bool:
+        """Whether the move and those in flight may be in flight together. Raises CacheNotReadyError."""
         self._cluster.catch_up()
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:
             return True  # `why_not` says so
-        if all(o.wave == move.wave for o in others):
-            return self._holds_beside(move, [o for o in others if o.pod.uid in unplaced])
+        if all(o.wave == move.wave for o in away.flying):
+            return self._holds_beside(move, away)
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any():
             return False  # one of the others may make room for it
-        return may_fly(simulation, move, others, unplaced)
+        return may_fly(simulation, move, away)
 
-    def _holds_beside(self, move: Move, coming: Iterable[Move]) -> bool:
-        """Whether the move is right with these replacements on their nodes, too. True as well where it is not
+    def _holds_beside(self, move: Move, away: Away) -> bool:
+        """Whether the move is right with what is coming on its nodes, too. True as well where it is not
         right even without them: then `why_not` says so."""
         state, index = self._cluster.simulation.state, self._cluster.simulation.state.table.index
         with ExitStack() as placed:
-            for other in coming:
+            for other in away.coming:
                 namesakes = other.pod.namespace == move.pod.namespace
                 if move.awaits or not (namesakes or _common(move, other)):
                     continue
@@ -207,15 +205,15 @@ class Room:
                 row = next((n for n in every if takes[n]), None)
                 if row is not None:
                     placed.enter_context(state.also([(("coming", other.pod.uid), other.replacement, row)]))
-            if self._why_not(move, self._cluster) is None:
+            if self._why_not(move, self._cluster, away) is None:
                 return True
-        return self._why_not(move, self._cluster) is not None
+        return self._why_not(move, self._cluster, away) is not None
 
-    def why_not(self, move: Move) -> Reason | None:
+    def why_not(self, move: Move, away: Away = NOBODY) -> Reason | None:
         """Why the move would not do what it was planned for; None if it would. Raises CacheNotReadyError."""
         cluster = self._cluster
         cluster.catch_up()
-        reason = self._still_missing(move) if move.awaits else self._why_not(move, cluster)
+        reason = self._still_missing(move) if move.awaits else self._why_not(move, cluster, away)
         if reason is None:
             return None
         return _with_nodes(reason, *cluster.changed_nodes({move.pod.node_name, *move.destinations}))
@@ -238,7 +236,7 @@ class Room:
         if (reason := self.preempts(move)) is not None:
             return reason
         self._with_new.catch_up()
-        return self._why_not(move, self._with_new)
+        return self._why_not(move, self._with_new, NOBODY)
 
     def preempts(self, move: Move) -> Reason | None:
         """Whom the replacement could preempt while it waits, as of the last question."""
@@ -246,7 +244,7 @@ class Room:
             return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
         return None
 
-    def _why_not(self, move: Move, cluster: ClusterNow) -> Reason | None:
+    def _why_not(self, move: Move, cluster: ClusterNow, away: Away) -> Reason | None:
         simulation = cluster.simulation
         pod = cluster.pod(move.pod)
         if pod is None:
@@ -267,12 +265,12 @@ class Room:
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
         why = self._not_known(move, simulation, pod, by_scores=by_scores)
-        if why := why or self._wanted(move, cluster, pod, nodes):
+        if why := why or self._wanted(move, cluster, pod, nodes, away):
             return changed(f"since the plan, {why}")
         if simulation.leaves_alone(pod, move.replacement, nodes):
             return Reason(ReasonCode.WOULD_WORSEN, f"since the plan, of {pod.key}: {LAST_NEAR}")
-        away = simulation.barred | simulation.rejecting(move.replacement)
-        if len(barred := nodes[away[nodes]]):
+        refuse = simulation.barred | simulation.rejecting(move.replacement)
+        if len(barred := nodes[refuse[nodes]]):
             return changed(
                 f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
                 "been marked for removal, is not set up yet, is for another operating system or "
@@ -308,13 +306,18 @@ class Room:
                 )
         return self._worse(move, cluster, pod, nodes)
 
-    def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows) -> str:
+    def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows, away: Away) -> str:
         """Why pods that have come to wait since the plan, or will be made for what has begun since, speak
-        against the move, in words."""
+        against the move, in words. Of an owner as many are the plan's own as replacements are coming."""
         if move.awaits:
             return ""
-        came = [p for p in cluster.arrived() if p.owner is None or p.owner.uid not in self._owners]
-        begun, leaving = cluster.begun(self._ours)
+        coming, came = Counter(map(controller_of, away.coming)), list[Pod]()
+        for p in cluster.arrived():
+            if p.owner is not None and coming[p.owner.uid]:
+                coming[p.owner.uid] -= 1
+            else:
+                came.append(p)
+        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, coming)
         if not (came or begun.pods or begun.workloads):
             return ""
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)

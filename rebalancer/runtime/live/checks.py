@@ -8,7 +8,7 @@ what became looser waits for the next cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -121,8 +121,8 @@ class PlanChecks(FreshLook):
         reason = judged.replace_first.asked_for(pod, label)
         return room.preempts(move) if reason is None and pending and move.awaits else reason
 
-    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        return self.look.room.may_overlap(move, others, unplaced)
+    def may_overlap(self, move: Move, away: Away) -> bool:
+        return self.look.room.may_overlap(move, away)
 
     def policies(self) -> list[PolicyOptions]:
         """Those in force, for the version that the API server has now."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.build import deployment, node, snapshot, stateful_set
 from tests.unit.planner.cluster.test_bystanders import LEAVES, grows, rollout, surges
-from tests.unit.runtime.last_look.test_room import World
+from tests.unit.runtime.last_look.test_room import World, away
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
 """b-1 has room for one of 3 cpu, or for web's."""
@@ -37,7 +37,7 @@ def world(*more: Any) -> World:
 
 
 def why_not(w: World) -> str:
-    reason = w.look.why_not(w.plan.moves[-1])
+    reason = w.look.why_not(w.plan.moves[-1], away(w.flying))
     return reason.message if reason is not None else ""
 
 
@@ -117,3 +117,39 @@ def test_an_eviction_of_the_plan_is_no_drain(by: str, told: bool) -> None:
     else:
         ends(w, "one")
     assert bool(why_not(w)) is told
+
+
+SSD = node("b-0").zone("b").cpu(2).label("disk", "ssd"), node("c-0").zone("b").cpu(2).label("disk", "ssd")
+
+
+def both_in_the_plan() -> World:
+    """b-0 has room for a pod of each."""
+    a, f = node("a-0").zone("a").cpu(64), node("f-0").zone("f").cpu(64).label("disk", "ssd")
+    api = deployment("api").spread("zone").requests(cpu=1).selects(disk="ssd").placed({"c-0": 2, "f-0": 4})
+    one = deployment("web").spread("zone").requests(cpu=1).selects(pool="x").placed({"a-0": 3})
+    w = World(snapshot(a.label("pool", "x"), SSD[0].label("pool", "x"), SSD[1], f, one, api))
+    assert sorted(m.pod.name[:3] for m in w.plan.moves) == ["api", "web"]
+    return w
+
+
+@pytest.mark.parametrize("made", ["not yet", "and waits"])
+def test_of_an_owner_in_the_plan_others_pods_keep_room_too(made: str) -> None:
+    w = both_in_the_plan()
+    api, moved = sorted(w.plan.moves, key=lambda m: m.pod.name)
+    assert w.look.why_not(moved) is None
+    for p in [p for p in w.pods.values() if p.node_name == "c-0"]:
+        w.change(p, deleted=w.cluster.now)
+        if made == "and waits":
+            w.add(p, f"{p.name}-again", node_name="", template=api.replacement, phase="Pending")
+    assert w.look.why_not(moved) is not None
+
+
+def test_its_own_move_keeps_no_room_beside_what_the_plan_has_seen_to() -> None:
+    w = both_in_the_plan()
+    api, moved = sorted(w.plan.moves, key=lambda m: m.pod.name)
+    w.evict(api)
+    assert w.beside(moved, w.flying), "it is yet to be made"
+    w.add(api.pod, "api-again", node_name="", template=api.replacement, phase="Pending")
+    assert w.beside(moved, w.flying), "it waits"
+    w.change(next(p for p in w.pods.values() if p.node_name == "c-0"), deleted=w.cluster.now)
+    assert not w.beside(moved, w.flying), "another one has to be made"

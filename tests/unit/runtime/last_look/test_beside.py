@@ -7,6 +7,7 @@ import pytest
 from rebalancer.engine.config import Profile, SchedulerConfig
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.room import may_fly
 from tests.support.build import node, snapshot, workload
 
@@ -26,8 +27,8 @@ def test_two_that_take_more_of_a_resource_than_their_node_has(ignored: frozenset
     careless = SchedulerConfig(profiles=(Profile(ignored_resources=frozenset({GPU})),))
     one, other = plan(cluster, PlanOptions(scheduler=careless)).moves
     simulation = Simulation(cluster, SchedulerConfig(profiles=(Profile(ignored_resources=ignored),)))
-    assert may_fly(simulation, one, [other], {other.pod.uid}) is may
-    assert may_fly(simulation, one, [other], ())
+    assert may_fly(simulation, one, Away(flying=(other,), coming=(other,))) is may
+    assert may_fly(simulation, one, Away(flying=(other,)))
 
 
 def test_one_profile_may_ignore_what_another_counts() -> None:
@@ -43,5 +44,5 @@ def test_one_profile_may_ignore_what_another_counts() -> None:
     cluster = snapshot(machines, api, web)
     one, other = plan(cluster, PlanOptions(scheduler=both)).moves
     simulation = Simulation(cluster, both)
-    assert not may_fly(simulation, one, [other], {other.pod.uid})
-    assert not may_fly(simulation, other, [one], {one.pod.uid})
+    assert not may_fly(simulation, one, Away(flying=(other,), coming=(other,)))
+    assert not may_fly(simulation, other, Away(flying=(one,), coming=(one,)))

@@ -22,6 +22,7 @@ from rebalancer.planner.plan import Certainty, Move
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.replace_first import without_label
+from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import (
@@ -47,6 +48,11 @@ EVERY_SCENARIO = [
     pytest.param(name, marks=[pytest.mark.nightly] * (name == "random_cluster")) for name in SCENARIOS
 ]
 """The large one at night."""
+
+
+def away(moves: Sequence[Move]) -> Away:
+    """Nothing of them is on a node again."""
+    return Away(tuple(moves), tuple(moves), tuple(moves))
 
 
 class World:
@@ -81,6 +87,7 @@ class World:
             ),
         )
         self.witness, self.later = NO_WITNESS, 0
+        self.flying: list[Move] = []
         self.look = Room(
             cluster,
             self.plan,
@@ -121,10 +128,12 @@ class World:
     def evict(self, move: Move) -> None:
         """The victim terminates; nobody has replaced it yet."""
         self.change(move.pod, deleted=1.0)
+        self.flying.append(move)
 
     def land(self, move: Move) -> None:
         """The victim is gone, its replacement runs where it was predicted."""
         del self.pods[move.pod.uid]
+        self.flying = [m for m in self.flying if m is not move]
         changes = {"template": move.replacement, "node_name": move.predicted}
         self.add(move.pod, f"{move.pod.name}-again", **changes)
 
@@ -143,11 +152,11 @@ class World:
 
     def beside(self, move: Move, flying: Sequence[Move]) -> bool:
         """Whether it may go beside these, whose replacements are on no node yet."""
-        return self.look.may_overlap(move, flying, {m.pod.uid for m in flying})
+        return self.look.may_overlap(move, away(flying))
 
     def code(self, move: Move) -> ReasonCode | None:
         """What the look says."""
-        reason = self.look.why_not(move)
+        reason = self.look.why_not(move, away(self.flying))
         return reason.code if reason is not None else None
 
 
@@ -307,8 +316,8 @@ def test_moves_of_two_plans_fly_together_while_there_is_room_for_both(taken: int
     other = next(p for p in w.pods.values() if p.name.startswith("other"))
     for i in range(taken):
         w.add(other, f"new-{i}", node_name="b-0")
-    assert w.look.may_overlap(one, [two], {two.pod.uid}) is fits
-    assert w.look.may_overlap(one, [two], set()) is (taken < 6), "who is placed has its room as a pod"
+    assert w.beside(one, [two]) is fits
+    assert w.look.may_overlap(one, Away(flying=(two,))) is (taken < 6), "who is placed has its room as a pod"
 
 
 @pytest.mark.parametrize(("drifted", "goes"), [(60.0, True), (None, False)])
@@ -663,6 +672,8 @@ def test_what_has_been_mended_is_not_mended_again_even_where_nothing_would_retur
     gone, moved = [p for p in w.pods.values() if p.uid not in {m.pod.uid for m in w.plan.moves}]
     del w.pods[gone.uid], w.pods[moved.uid]
     w.add(moved, f"{moved.name}-again", node_name="b-0")
+    scaled = (msgspec.structs.replace(o, replicas=3) for o in w.cluster.workloads)
+    w.cluster = msgspec.structs.replace(w.cluster, workloads=tuple(scaled))
     w.nodes(node("a-0").zone("a").cpu(6).cordoned(), B)
     reason = w.look.why_not(move)
     assert reason is not None

@@ -143,7 +143,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
 ) -> None:
     check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
     room: Any = SimpleNamespace(
-        why_not=lambda _: None,
+        why_not=lambda *_: None,
         destinations=lambda _: left,
         owner_of=lambda *_: None,
         check_known=lambda: None,
