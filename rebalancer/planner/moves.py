@@ -407,9 +407,10 @@ class Victims:
         bucket (`bucket_of`, int64[N]); the others of a bucket come last, for where they lie may matter to
         things that counts do not see. Later changes of the state do not concern what is asked for now.
         """
-        ranked: Sequence[int] = range(len(self._keys))
+        ranked: Iterable[int] = range(len(self._keys))
         if gives is not None:
-            ranked = objective.victims(gives[self._classes, self._nodes]).tolist()
+            # Mostly few are asked for: they become Python's integers one by one.
+            ranked = memoryview(objective.victims(gives[self._classes, self._nodes]).data)
         gone = self._every.difference(self._simulation.state.pods)
         return self._by_bucket((i for i in ranked if self._keys[i] not in gone), bucket_of)
 

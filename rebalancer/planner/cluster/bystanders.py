@@ -402,23 +402,28 @@ class SpokenFor:
             self._later = key, (Placing(later, self._down), self._simulation.over(later))
         return self._later[1]
 
-    def crowded(self, moves: Sequence[tuple[PodTemplate, Rows]]) -> bool:
-        """Whether replacements that may land on these nodes could together take what each alone leaves."""
+    def crowded(self, moves: Sequence[tuple[PodTemplate, Rows, int]]) -> bool:
+        """Whether replacements that may land on these nodes could together take what each alone leaves.
+
+        The last is the node on which the state has the replacement already, or -1.
+        """
         if len(moves) < 2 or not self._comers or not (comers := self._now()):
             return False
-        anywhere = [replacement for replacement, nodes in moves if len(nodes)]
+        anywhere = [replacement for replacement, nodes, landed in moves if (nodes != landed).any()]
         for t in {id(c.pod.template): c.pod.template for c in comers}.values():
             # Each alone may close another domain to it.
             if sum(self._closes(replacement, t) for replacement in anywhere) > 1:
                 return True
         state, room = self._simulation.state, self._room(comers)
         rows = np.unique([c.row for c in comers])
-        for resource, left in room.items():
-            taken = np.zeros(state.table.size, np.int64)
-            for replacement, nodes in moves:
-                taken[nodes] += dict(state.holds(replacement)).get(resource, 0)
-            if ((taken > left) & (taken > 0))[rows].any():
-                return not self._find_others([replacement for replacement, _ in moves], comers)
+        taken = {resource: np.zeros(state.table.size, np.int64) for resource in room}
+        for replacement, nodes, landed in moves:
+            others = nodes[nodes != landed]
+            for resource, amount in state.holds(replacement):
+                if resource in taken:
+                    taken[resource][others] += amount
+        if any(((taken[r] > left) & (taken[r] > 0))[rows].any() for r, left in room.items()):
+            return not self._find_others([replacement for replacement, _, _ in moves], comers)
         return False
 
     def _find_others(self, replacements: Sequence[PodTemplate], comers: Sequence[_Comer]) -> bool:
