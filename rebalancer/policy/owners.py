@@ -233,7 +233,8 @@ class Owners:
                 yield w, [p for s in self._of_deployment[w.key] for p in self.active(s)], number
             elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
                 last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
-                yield w, last_first, number - w.partition
+                if not seen or two_revisions(w, last_first) is not None:
+                    yield w, last_first, number - w.partition
 
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision."""

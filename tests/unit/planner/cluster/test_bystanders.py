@@ -69,6 +69,9 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
 def test_an_old_cordon_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
     assert plan(snapshot(A, cordoned(2 * 86_400), B, other(), web())).moves
+    short = objects(stateful_set("db").requests(cpu=3).replicas(2).placed({"b-0": 1}))
+    short[0]["status"] |= {"updatedReplicas": 1, "currentRevision": "db-1", "updateRevision": "db-1"}
+    assert plan(snapshot(A, cordoned(2 * 86_400), B, short, web())).moves, "nor for a set that lacks one"
 
 
 @pytest.mark.parametrize("by", ["Cluster API", "OpenShift"])
