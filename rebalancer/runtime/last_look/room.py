@@ -311,13 +311,13 @@ class Room:
         against the move, in words. Of an owner as many are the plan's own as replacements are coming."""
         if move.awaits:
             return ""
-        coming, came = Counter(map(controller_of, away.coming)), list[Pod]()
+        own, came = Counter(map(controller_of, away.coming)), list[Pod]()
         for p in cluster.arrived():
-            if p.owner is not None and coming[p.owner.uid]:
-                coming[p.owner.uid] -= 1
+            if p.owner is not None and own[p.owner.uid]:
+                own[p.owner.uid] -= 1
             else:
                 came.append(p)
-        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, coming)
+        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own)
         if not (came or begun.pods or begun.workloads):
             return ""
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
