@@ -33,7 +33,7 @@ from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 _TRIED = 16
 """Nodes tried for a replacement; where more are in question, it counts as in the way."""
-_TRIES = 1_000
+_TRIES = 4_000
 """The same of all replacements of a plan."""
 _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
@@ -337,15 +337,27 @@ class SpokenFor:
         every = {id(c.pod.template): c.pod.template for c in comers}
         ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
         tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
-        if not (short.any() or full or tied):
+        displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
+        if not (short.any() or displaced):
             return None
-        rows = nodes[short] if not (full or tied) else self._differing(nodes, short, tied)
+        closed = self._closed(replacement, nodes, room, displaced)
+        rows = self._differing(nodes, short, tied, closed) if displaced else nodes[short]
         if len(rows) > _TRIED:
             return comers[0].pod
-        displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
         return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
 
-    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer]) -> Rows:
+    def _closed(
+        self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
+    ) -> Iterator[Ints]:
+        """For each template of these: 1 where it has room that the replacement would take."""
+        taken = dict(self._simulation.state.holds(replacement))
+        for t in {id(c.pod.template): c.pod.template for c in comers}.values():
+            asks = self._simulation.state.asks(t)
+            left = np.min([room[r][nodes] - amount for r, amount in asks], axis=0)
+            after = np.min([room[r][nodes] - taken.get(r, 0) - amount for r, amount in asks], axis=0)
+            yield (self._simulation.static(t)[nodes] & (left >= 0) & (after < 0)).astype(np.int64)
+
+    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer], closed: Iterable[Ints]) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
         single = short | np.isin(nodes, [c.row for c in tied])
         keys: dict[str, None] = {}
@@ -353,8 +365,10 @@ class SpokenFor:
             keys |= dict.fromkeys(_keys(self._simulation, t))
         table = self._simulation.state.table
         columns = [table.domains(key).ids[nodes] for key in keys if key != HOSTNAME]
-        sorts = numbered(np.zeros(len(nodes), np.int64), columns)
-        return np.unique(np.concatenate([nodes[single], nodes[first_places(sorts)]]))
+        sorts = numbered(np.zeros(len(nodes), np.int64), [*columns, *closed])
+        # First those that it closes: most are refused there.
+        found = (*nodes[first_places(sorts)][::-1].tolist(), *nodes[single].tolist())
+        return np.array(list(dict.fromkeys(found)))
 
     def _left_out(
         self,

@@ -144,6 +144,15 @@ def test_nor_where_there_are_more_nodes_than_pods_to_spread() -> None:
     assert 5 < len({m.predicted for m in made.moves if m.certain}) < 20
 
 
+def test_nor_does_a_later_move_take_what_an_earlier_one_has_left_it() -> None:
+    """Ten nodes have room for web, and two for the one of 3 cpu: the first move leaves one of these."""
+    new = [node(f"b-{i}").zone("b").cpu("3200m" if i < 2 else 2) for i in range(10)]
+    apps = [deployment(n).spread("zone").requests(cpu="500m").placed({"a-0": 2}) for n in "xy"]
+    pinned = deployment("other").requests(cpu=3).selects(zone="b").placed({"b-99": 1})
+    made = plan(snapshot(A, *new, gone("b-99").taint(LEAVES), pinned, *apps))
+    assert len(made.moves) == 1
+
+
 def test_where_a_second_node_takes_it_the_move_is_made() -> None:
     assert plan(snapshot(A, gone().taint(LEAVES), B, gone("b-2"), other(), web())).moves
 
