@@ -251,7 +251,8 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     `newer_versions`: what is done where the scheduler is a minor release newer than all known rules.
     `witness`: what the scheduler's own decisions have put in doubt.
     `effort`: candidate moves that the search tries per component
-    before it settles for less. `on_progress` is called again and again while a plan is made, many times a
+    before it settles for less. `proves`: whether it says what no placement beats, which may take longer than
+    the plan. `on_progress` is called again and again while a plan is made, many times a
     second; what it raises ends the planning.
     """
 
@@ -262,6 +263,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     scheduler: SchedulerConfig | None = None
     witness: Witness = NO_WITNESS
     effort: int = 2000
+    proves: bool = True
     on_progress: OnProgress = unwatched
 
 

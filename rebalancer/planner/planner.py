@@ -16,7 +16,7 @@ from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
 from rebalancer.planner.hard import TURNS, Planned
-from rebalancer.planner.least import Stays, least
+from rebalancer.planner.least import Least, Stays, least
 from rebalancer.planner.moves import JudgedMove, Wave, in_order, victim_order
 from rebalancer.planner.new_nodes import into_new_node
 from rebalancer.planner.objective import for_proof, steps_in_all
@@ -128,15 +128,17 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         for c in r.constraints
     )
     left = any(c.residual_excess for c in results[0].constraints)
-    bound = least(
-        view.simulation,
-        _stays(view, hard, results[0]),
-        hard.classes,
-        hard.groups.all,
-        {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
-        sum(c.residual_excess for c in constraints if c.in_scope),
-        for_proof(steps_in_all(view.simulation.spent.steps, len(view.snapshot.pods))),
-    )
+    bound = Least(exact=False)
+    if options.proves:
+        bound = least(
+            view.simulation,
+            _stays(view, hard, results[0]),
+            hard.classes,
+            hard.groups.all,
+            {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
+            sum(c.residual_excess for c in constraints if c.in_scope),
+            for_proof(steps_in_all(view.simulation.spent.steps, len(view.snapshot.pods))),
+        )
     lower_bound = sum(s.solution.bound for s in solved)
     # However it was found: no plan leaves less than nothing, and none gets there with fewer moves.
     fewest = not left and len(moves) == lower_bound

@@ -339,7 +339,7 @@ _MOST = 40_000
 def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
     """The advice for a snapshot and its plan. It takes a share of what the plan did (`for_advice`), and one
     plan with what it advises, which waits for no other nodes."""
-    options = replace(options, policy=replace(options.policy, into_new_nodes=False))
+    options = replace(options, proves=False, policy=replace(options.policy, into_new_nodes=False))
     left = [c for c in made.constraints if _stays(c)]
     excess = sum(c.residual_excess for c in left)
     waiting = sum(p.waits for p in snapshot.pods)
