@@ -400,9 +400,11 @@ def _fewest(
     bare = fewest_nodes(first.component, (), effort)
     if bare is None:
         return None
+    if bare.exact and not bare.excess:
+        return first, bare, thought_of.whole
     every = Posed(first.snapshot, options, keep, thought_of.every)
     chosen = _useful(every)
-    found, proved = (first, bare), bare.exact and (not bare.excess or not chosen)
+    found, proved = (first, bare), bare.exact and not chosen
     for each in _EACH if not proved and chosen else ():
         posed = every
         if (chosen, each) != (every.chosen, every.each):
