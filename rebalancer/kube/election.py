@@ -169,7 +169,7 @@ class Elector:
             "give both ledger.mode: configMap and the same ledger.name and ledger.namespace; where nobody "
             f"uses the other any more: kubectl -n {self.namespace} annotate lease {self.name} {LEDGER}-"
         )
-        # Not as where somebody else acts: what is released is given back.
+        # Not as where somebody else acts: what is released is given back (the other ledger's after an hour).
         return Reason(ReasonCode.SETTINGS_INVALID, f"{say}; {remedy}", {}, remedy)
 
     # -- life

@@ -340,13 +340,18 @@ class Service:
         return Throttle(self._live.limits.per_second, self.memory.canary_left)
 
     def leading(self) -> bool:
-        """Whether this process may act: it leads, or there is no election."""
-        return self.elector is None or self.elector.still_leading()
+        """Whether this process may act: it leads, or there is no election, or it evicts nothing."""
+        return self._leads(self.elector) or (self.elector is None and not self._live.execute)
 
     def steers(self) -> bool:
         """Whether this process may write deletion costs: it leads, by the one lease or the other."""
-        elector = self.elector or self._steerer
-        return elector is None or elector.still_leading()
+        return self._leads(self.elector or self._steerer)
+
+    def _leads(self, elector: Elector | None) -> bool:
+        """Without an elector only where there is no election: one that is wanted may not have begun."""
+        if elector is None:
+            return not self._reloader.settings.leader_election.enabled
+        return elector.still_leading()
 
     def _compared(self, comparison: Comparison) -> None:
         self._count(comparison)
@@ -363,7 +368,7 @@ class Service:
                 around = Surroundings(
                     memory=self.memory,
                     cache=self.cache,
-                    leading=self.leading if self.elector is not None else None,
+                    leading=self.leading,
                     last_plan=self._last_plan,
                     approvals=self._approvals if self._live.execute else None,
                     lease=lambda: self.elector.annotations if self.elector is not None else {},
@@ -422,19 +427,21 @@ class Service:
         before, live = self._reloader.settings, list[LiveOptions]()
         # Files that they name are read once more by that, and may be gone by now.
         new = self._reloader.take(lambda settings: live.append(self._options(settings)))
-        if new is None:
-            return
-        self._live = live[-1]
-        self._heart.patience = new.health.hung_after
-        self.memory.reconfigure(
-            memory_rules(new, attended=False),
-            circuit_limits(new),
-            read_only=not new.evictions.enabled,
-            silent=silence_of(new),
-        )
-        if new.schedule != before.schedule:
-            self._daemon.reschedule(trigger_of(new))
-        self._stand_for_election()
+        if new is not None:
+            self._live = live[-1]
+            self._heart.patience = new.health.hung_after
+            self.memory.reconfigure(
+                memory_rules(new, attended=False),
+                circuit_limits(new),
+                read_only=not new.evictions.enabled,
+                silent=silence_of(new),
+            )
+            if new.schedule != before.schedule:
+                self._daemon.reschedule(trigger_of(new))
+        try:
+            self._stand_for_election()
+        except (UserError, RuntimeError) as e:  # no thread could be started
+            log.warning("the election cannot begin yet: %s", e)
 
     def _options(self, settings: Settings) -> LiveOptions:
         return live_options(settings, self._connection, self._places, ask_server=self._ask_server)

@@ -26,7 +26,7 @@ from rebalancer.settings import Settings, load_settings, plan_options
 from rebalancer.telemetry import logs
 from rebalancer.telemetry.start import telemetry_for
 from tests.support.build import deployment, nodes, objects
-from tests.support.processes.daemon_process import BRISK, daemon, get
+from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, cycle
 from tests.support.sandbox import ApiServer, Cluster
 from tests.support.servers.api import connected
@@ -391,3 +391,19 @@ def test_a_daemon_that_may_evict_no_more_gives_the_lease_back_and_stands_for_it_
         until(lambda: not led())
         d.configure(settings)
         until(led)
+
+
+def test_nothing_is_evicted_before_an_election_can_begin_that_new_settings_ask_for(tmp_path: Path) -> None:
+    settings = BRISK.replace("canary: 0", "canary: 0, enabled: true")
+    off = settings.replace("enabled: true", "enabled: false")
+    with Cluster(objects(*SKEWED)) as c, daemon(c.server, tmp_path, off) as d:
+        until(lambda: "evict" in d.said())
+        kubeconfig = tmp_path / "kubeconfig"
+        good = kubeconfig.read_text()
+        kubeconfig.write_text("")
+        d.configure(settings)
+        until(lambda: "is empty" in d.said() or evictions(c.server) or d.popen.poll() is not None)
+        assert (evictions(c.server), d.popen.poll()) == (0, None)
+        kubeconfig.write_text(good)
+        until(lambda: evictions(c.server))
+        assert any(x["spec"].get("holderIdentity") for x in c.store.list("Lease"))
