@@ -329,7 +329,8 @@ def test_what_became_stricter_binds_in_the_middle_of_a_cycle(
     def load() -> Settings:
         return load_settings(file, env={})
 
-    file.write_text("prevention: {scaleIn: all}")
+    alone = "leaderElection: {enabled: false}\nprevention: "
+    file.write_text(f"{alone}{{scaleIn: all}}")
     with connected(server) as connection:
         places = places_of(load(), connection, wait=stop.wait)
         reloader = Reloader(load(), load, file=file, observer=Observers())
@@ -339,7 +340,7 @@ def test_what_became_stricter_binds_in_the_middle_of_a_cycle(
             until(lambda: service.cache.not_ready() is None)
             service.steering.look()
             assert len(costs(server)) == 3
-            file.write_text(f"prevention: {then}")
+            file.write_text(f"{alone}{then}")
             take_back(connection, "", FakeTime(), lambda _: None)
             assert not costs(server)
             until(lambda: all(p.own_cost is None for p in service.cache.snapshot(0).pods))
