@@ -15,7 +15,7 @@ from rebalancer.admission import LATEST, enforced, proxies, unsafe_sysctls, viol
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.engine.state.storage import claim_volumes, reads
+from rebalancer.engine.state.storage import claim_volumes, fully_bound, reads
 from rebalancer.engine.template_rules import otherwise, peculiarities
 from rebalancer.engine.version import (
     ATTACHMENTS,
@@ -36,16 +36,9 @@ from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.snapshot import Snapshot, consequence
 from rebalancer.model.workload import Workload
 
-VOLUME_KINDS = (
-    "PersistentVolumeClaim",
-    "PersistentVolume",
-    "StorageClass",
-    "CSINode",
-    "CSIDriver",
-    "CSIStorageCapacity",
-)
-ATTACHED = "VolumeAttachment"
-"""Of this one only where the number of volumes is limited."""
+VOLUME_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver")
+ATTACHED, CAPACITY = "VolumeAttachment", "CSIStorageCapacity"
+"""Of these, where the number of volumes is limited; and where new ones are made only as there is room."""
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
 _SKEW = 3
@@ -311,16 +304,19 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
 
 
 def _volumes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    claims, counts = list(claim_volumes(template)), state.version.has(ATTACHMENTS)
-    kinds = _unread(state.snapshot, *VOLUME_KINDS) if claims else []
-    if claims and counts and _unread(state.snapshot, ATTACHED):
+    volumes, counts = list(claim_volumes(template)), state.version.has(ATTACHMENTS)
+    kinds = _unread(state.snapshot, *VOLUME_KINDS) if volumes else []
+    if volumes and counts and _unread(state.snapshot, ATTACHED):
         limited = not state.storage.limited.isdisjoint(state.storage.attachments(template))
         kinds += [ATTACHED] if limited else []
+    mounted = (state.storage.claim(template.namespace, v.claim) for v in volumes)
+    claims = [c for c in mounted if c is not None]
+    if any(not fully_bound(c) and state.storage.takes_room(c) for c in claims):
+        kinds += _unread(state.snapshot, CAPACITY)
     if kinds:
         yield f"the pod mounts claims, and these kinds were not read: {', '.join(kinds)}"
-    for volume in claims:
-        claim = state.storage.claim(template.namespace, volume.claim)
-        found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
+    for claim in claims:
+        found = state.storage.volume(claim.spec.volume_name)
         if found is not None and found.spec.in_tree:
             yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
     if counts and hangs_on_detaching(state, template):

@@ -196,12 +196,7 @@ class VolumeBinding(Plugin):
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, shares: _Shares, nodes: Bools
     ) -> Bools:
         """bool[N]: nodes that a CSIStorageCapacity of the class with enough room covers."""
-        driver = self.state.storage.drivers.get(storage_class.provisioner)
-        if (
-            driver is None
-            or not driver.spec.storage_capacity
-            or "storage" not in claim.spec.resources.requests
-        ):
+        if not self.state.storage.takes_room(claim):
             return self.table.every
         mask = self.table.none
         for capacity in self.state.storage.capacities:

@@ -66,6 +66,16 @@ class Storage:
         found = self.classes.get(claim_class(claim))
         return found is not None and found.volume_binding_mode == WAIT
 
+    def takes_room(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether its driver makes a volume for it only where a CSIStorageCapacity says that there is room.
+
+        Rule: volumebinding/binder.go, ``hasEnoughCapacity``.
+        """
+        found = self.classes.get(claim_class(claim))
+        driver = self.drivers.get(found.provisioner) if found is not None else None
+        reports = driver is not None and driver.spec.storage_capacity
+        return reports and "storage" in claim.spec.resources.requests
+
     def attachments(self, template: PodTemplate) -> dict[str, set[tuple[str, str]]]:
         """Driver → what of it the pod's volumes attach to its node: see `attachment`."""
         found: dict[str, set[tuple[str, str]]] = {}

@@ -214,6 +214,34 @@ def test_kinds_that_were_not_read_do_not_crash_and_are_named() -> None:
     assert "PersistentVolume, CSINode" in doubt
 
 
+@pytest.mark.parametrize(
+    ("waits", "reports", "certain"), [(False, True, True), (True, False, True), (True, True, False)]
+)
+def test_a_driver_s_room_matters_only_to_claims_that_it_still_has_to_serve(
+    waits: bool, reports: bool, certain: bool
+) -> None:
+    """kubectl lists no kind of which there is no object."""
+    api = {"apiVersion": "storage.k8s.io/v1"}
+    driver = {
+        **api,
+        "kind": "CSIDriver",
+        "metadata": {"name": "csi.example"},
+        "spec": {"storageCapacity": reports},
+    }
+    kind = {**api, "kind": "StorageClass", "metadata": {"name": "zonal"}, "provisioner": "csi.example",
+            "volumeBindingMode": "WaitForFirstConsumer"}  # fmt: skip
+    mounted = claim("data", "pv").build()[0]
+    if waits:
+        mounted["metadata"]["annotations"], mounted["status"] = {}, {"phase": "Pending"}
+        del mounted["spec"]["volumeName"]
+    asked = Asked(nodes(a=1), volume("pv", "data"), kind, driver, mounted, pod("new").mounts("data"))
+    read = msgspec.structs.replace(asked.snapshot, kinds=asked.snapshot.kinds - {"CSIStorageCapacity"})
+    doubts = uncertainties(ClusterState.of(read), asked.framework.profile, asked.template)
+    assert doubts == (
+        () if certain else ("the pod mounts claims, and these kinds were not read: CSIStorageCapacity",)
+    )
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TEAM = {"matchLabels": {"team": "x"}}
 
