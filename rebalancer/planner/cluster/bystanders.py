@@ -305,6 +305,9 @@ class SpokenFor:
             ending = (*self._unsure, *(c.key for c in comers if c.key is not None))
             taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
             held = self._simulation.held_by(taken)
+            # A resize that cannot be had asks for what it does not hold.
+            asked = {r for c in comers for r, _ in state.asks(c.pod.template)}
+            held |= {r: np.zeros(state.table.size, np.int64) for r in asked - held.keys()}
             room = {r: state.allocatable(r) - state.requested[r] - amounts for r, amounts in held.items()}
             self._left = key, room
         return self._left[1]
@@ -349,13 +352,18 @@ class SpokenFor:
     def _closed(
         self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
     ) -> Iterator[Ints]:
-        """For each template of these: 1 where it has room that the replacement would take."""
+        """For each template of these: for how many pods a node has room, where the replacement would leave it
+        less; up to the number of these."""
         taken = dict(self._simulation.state.holds(replacement))
         for t in {id(c.pod.template): c.pod.template for c in comers}.values():
             asks = self._simulation.state.asks(t)
-            left = np.min([room[r][nodes] - amount for r, amount in asks], axis=0)
-            after = np.min([room[r][nodes] - taken.get(r, 0) - amount for r, amount in asks], axis=0)
-            yield (self._simulation.static(t)[nodes] & (left >= 0) & (after < 0)).astype(np.int64)
+            fits = self._simulation.static(t)[nodes].astype(np.int64) * len(comers)
+            both = [(room[r][nodes], taken.get(r, 0), amount) for r, amount in asks]
+            before = np.min([fits, *(np.maximum(free, 0) // amount for free, _, amount in both)], axis=0)
+            after = np.min(
+                [fits, *(np.maximum(free - its, 0) // amount for free, its, amount in both)], axis=0
+            )
+            yield np.where(after < before, before, 0)
 
     def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer], closed: Iterable[Ints]) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
@@ -447,7 +455,7 @@ class SpokenFor:
             coming.update(dict(state.holds(t)))
         room = self._room(comers)
         held = self._simulation.held_by((c.pod.template, c.row, 1) for c in comers)
-        free = {r: room[r] + amounts for r, amounts in held.items()}
+        free = room | {r: room[r] + amounts for r, amounts in held.items()}
         return all(
             not conflicts_at_all(t)
             and not state.constraints(t, hard=True)

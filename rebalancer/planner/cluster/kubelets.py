@@ -154,6 +154,8 @@ _ENOUGH = 3
 """So many owners say that it is the node; nobody's own fault shows that often."""
 _MEANWHILE = 60.0
 """Who came so shortly before another, in seconds, came with it."""
+_PASSING = 60.0
+"""For so many seconds a pod that was Ready is often not: it says nothing of its node yet."""
 _ANYWHERE = -1
 """The row of what is no node's matter."""
 _UNALIGNED = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
@@ -330,12 +332,15 @@ class Kubelets:
         return found
 
     def _unready(self) -> Mapping[object, Mapping[str, list[Pod]]]:
-        """The pods that have not begun, ended or become Ready for long, by what they run and by node."""
+        """The pods that have not begun, ended or become Ready for long, by what they run and by node. One
+        that was Ready counts when it has not been for a while, and at once where it crashes."""
         index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
         found = defaultdict[object, dict[str, list[Pod]]](lambda: defaultdict(list))
         for p in (*(p for g in self._snapshot.live for p in g.pods if not p.ready), *self._snapshot.over):
             at = _hangs(p) if p.deleted is not None or p.finished else p.symptoms.unbegun or _came(p)
-            if at is not None and at <= long_ago and not p.symptoms.starting and p.node_name in index:
+            if at is None or at > long_ago or p.symptoms.starting or p.node_name not in index:
+                continue
+            if p.symptoms.crashed is not None or _failed(p) <= self._snapshot.now - _PASSING:
                 found[_kin(p.template)][p.node_name].append(p)
         return found
 

@@ -432,8 +432,10 @@ def _turn(cache: WatchCache | None, options: LiveOptions, connection: Connection
     """Seconds until this installation may evict, beside others."""
     if cache is None or options.brake is None or not options.execute:
         return 0.0
+    # Brakes may be shared, or lie elsewhere than the pods do that others see.
+    home = options.planning.policy.own_namespace or options.brake.namespace
     try:
-        return turn(cache.pods().values(), options.brake.namespace, connection.time() or clock.now())
+        return turn(cache.pods().values(), home, connection.time() or clock.now())
     except CacheNotReadyError:
         return 0.0  # the last look does not let it go
 

@@ -17,7 +17,9 @@ from rebalancer.findings import plan_with_findings
 from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.annotations import EVICT
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours, turn
 from tests.support.build import node, objects, pod, snapshot
 from tests.support.processes.command import call
@@ -103,13 +105,16 @@ def test_of_several_installations_one_evicts_at_a_time_and_the_next_only_after_a
     assert turn(pods[:1], "ops", 1e9 + 30) == turn(pods[:0], "ops", 1e9 + 30) == 0
 
 
-@pytest.mark.parametrize(("begins", "first"), [(0, 20), (21, 21), (33, 60), (39, 60)])
-def test_an_installation_evicts_in_its_turn(begins: int, first: int) -> None:
+@pytest.mark.parametrize(("home", "begins", "first"),
+                         [("", 0, 20), ("", 21, 21), ("", 33, 60), ("b-tools", 21, 21)])  # fmt: skip
+def test_an_installation_evicts_in_its_turn(home: str, begins: int, first: int) -> None:
     """Its brake is in the namespace `default`; the other's namespace, and so its turn, comes before."""
-    other = pod("r", "a-tools").label_map(REBALANCER).on("b-0")
-    with ApiServer(objects(*SKEWED, other)) as server:
+    others = [pod("r", n).label_map(REBALANCER).on("b-0") for n in {"a-tools", home or "a-tools"}]
+    planning = PlanOptions(policy=PolicyOptions(own_namespace=home))
+    with ApiServer(objects(*SKEWED, *others)) as server:
         server.ahead = None
-        run = Run(server, replace(EXECUTE, brake=BRAKE), time=FakeTime(at=1_000_000.0 + begins))
+        options = replace(EXECUTE, brake=BRAKE, planning=planning)
+        run = Run(server, options, time=FakeTime(at=1_000_000.0 + begins))
     sent = [o.at - 1_000_000.0 for o in run.story.outcomes]
     assert run.zones() == [2, 2, 2]
     assert first <= sent[0] <= first + 2

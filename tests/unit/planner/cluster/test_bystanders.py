@@ -10,6 +10,7 @@ from rebalancer.planner import plan
 from tests.support.build import (
     ago,
     daemon_set,
+    decoded,
     deployment,
     job,
     node,
@@ -151,6 +152,44 @@ def test_nor_does_a_later_move_take_what_an_earlier_one_has_left_it() -> None:
     pinned = deployment("other").requests(cpu=3).selects(zone="b").placed({"b-99": 1})
     made = plan(snapshot(A, *new, gone("b-99").taint(LEAVES), pinned, *apps))
     assert len(made.moves) == 1
+
+
+def two_that_move_to_one_node(large: str = "b-0") -> list[Json]:
+    """The first move takes the one node that two drained pods would go to; then both need b-1, which is alike
+    to what takes none of them (`large`) for the second move."""
+    there = [
+        node("a-0").zone("a").label("x", "").label("y", ""),
+        node("b-x").zone("b").cpu("4700m").label("x", "").label("pool", "b"),
+        node("b-1").zone("b").cpu(32).label("y", "").label("pool", "b"),
+        node(large).zone("b").cpu(32).label("y", ""),
+        node("z-old").zone("b").label("pool", "b").taint(LEAVES),
+    ]
+    drained = [deployment(n).requests(cpu="1500m").selects(pool="b").placed({"z-old": 1}) for n in "de"]
+    first = deployment("first").spread("zone").requests(cpu="3500m").selects(x="").placed({"a-0": 2})
+    second = deployment("second").spread("zone").requests(cpu="500m").selects(y="").placed({"a-0": 2})
+    fill = deployment("fill").requests(cpu="28800m").placed({"b-1": 1, large: 1})
+    return objects(*there, *drained, first, second, fill)
+
+
+@pytest.mark.parametrize("large", ["b-0", "b-2"])
+def test_nor_what_it_has_left_two_of_them(large: str) -> None:
+    made = plan(decoded(two_that_move_to_one_node(large)))
+    assert [m.owner.metadata.name for m in made.moves] == ["first"]
+
+
+def test_what_a_drained_pod_asks_for_and_does_not_hold_ends_no_plan() -> None:
+    """A resize that adds memory, and cannot be had."""
+    cluster = two_that_move_to_one_node()
+    for p in cluster:
+        if p["kind"] == "Pod" and p["metadata"]["name"][0] in "de":
+            (c,) = p["spec"]["containers"]
+            said = {"name": c["name"], "allocatedResources": dict(c["resources"]["requests"]), "ready": True}
+            p["status"]["containerStatuses"] = [{**said, "resources": c["resources"]}]
+            c["resources"] = {"requests": {**said["allocatedResources"], "memory": "1Gi"}}
+            p["status"]["conditions"].append(
+                {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+            )
+    assert len(plan(decoded(cluster)).moves) == 1
 
 
 def test_where_a_second_node_takes_it_the_move_is_made() -> None:
