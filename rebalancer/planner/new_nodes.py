@@ -38,6 +38,7 @@ from rebalancer.model.node import (
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.storage import CSINode, CSINodeDriver, CSINodeSpec
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.constraints import View
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions, Refusal, Status
@@ -57,9 +58,12 @@ _APP = ("app.kubernetes.io/name", "app", "k8s-app")
 
 
 def with_nodes(snapshot: Snapshot, added: Sequence[Node]) -> Snapshot:
-    """The snapshot with these nodes, which are empty."""
+    """The snapshot with these nodes, which are empty, and have the CSI drivers of the others."""
     nodes = tuple(sorted((*snapshot.nodes, *added), key=lambda n: n.name))
-    return replace(snapshot, nodes=nodes)
+    names = {d.name for n in snapshot.csi_nodes.values() for d in n.spec.drivers}
+    spec = CSINodeSpec(tuple(map(CSINodeDriver, sorted(names))))
+    theirs = {n.name: CSINode(n.metadata, spec) for n in added} if names else {}
+    return replace(snapshot, nodes=nodes, csi_nodes={**snapshot.csi_nodes, **theirs})
 
 
 def cluster_autoscaler(snapshot: Snapshot) -> bool:

@@ -52,7 +52,7 @@ class NodeVolumeLimits(Plugin):
 
     def _missing(self, driver: str) -> Bools:
         """bool[N]: nodes that do not have the driver."""
-        has = (bool(self.state.storage.has_driver(n, driver)) for n in self.table.names)
+        has = (self.state.storage.has_driver(n, driver) for n in self.table.names)
         return ~np.fromiter(has, dtype=np.bool_, count=self.table.size)
 
 

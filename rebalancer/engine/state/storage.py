@@ -93,10 +93,10 @@ class Storage:
             if volume.kind in INLINE:
                 yield IN_TREE_DRIVERS[INLINE[volume.kind]], "/".join(volume.device)
 
-    def has_driver(self, node: str, driver: str) -> bool | None:
-        """Whether a node has a driver; None where it does not say which it has."""
+    def has_driver(self, node: str, driver: str) -> bool:
+        """Whether a node has a driver: a kubelet makes a CSINode before its node is Ready."""
         found = self.csi_nodes.get(node)
-        return None if found is None else any(d.name == driver for d in found.spec.drivers)
+        return found is not None and any(d.name == driver for d in found.spec.drivers)
 
     def wants_driver(self, driver: str) -> bool:
         """Whether pods with volumes of a driver shall not go to nodes that do not have it."""

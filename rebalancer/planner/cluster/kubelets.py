@@ -439,6 +439,7 @@ class Kubelets:
 
     @remembered()
     def _without(self, driver: str) -> Bools:
-        """bool[N]: nodes that say which drivers they have, and do not have this one."""
-        lacks = (self._storage.has_driver(n, driver) is False for n in self._table.names)
+        """bool[N]: nodes that do not have it; none where no node says which it has."""
+        said = bool(self._storage.csi_nodes)
+        lacks = (said and not self._storage.has_driver(n, driver) for n in self._table.names)
         return np.fromiter(lacks, np.bool_, self._table.size)

@@ -27,6 +27,7 @@ from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
+from tests.support.build.volumes import csi_node
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.sandbox.hung import hang
@@ -221,7 +222,7 @@ def on_racks(*racks: str) -> list[Any]:
     for built in (pv, pvc):
         built.object["spec"]["accessModes"] = ["ReadWriteMany"]
     a, b, *rest = CLUSTER
-    made = objects(a.label(RACK, "1"), b.label(RACK, "2"), *rest, pv, pvc)
+    made = objects(a.label(RACK, "1"), b.label(RACK, "2"), *rest, pv, pvc, csi_node("a-0"), csi_node("b-0"))
     for o in made:
         spec = o["spec"] if o["kind"] == "Pod" else o.get("spec", {}).get("template", {}).get("spec")
         if spec is not None:

@@ -357,6 +357,20 @@ def test_nobody_is_sent_where_volumes_of_its_driver_do_not_come(
     assert bool(plan(found).moves) is moves
 
 
+@pytest.mark.parametrize(
+    ("said", "moves"),
+    [
+        ([csi_node("a-0"), csi_node("a-1", driver="other.example")], False),
+        ([csi_node("a-0")], False),
+        ([], True),
+    ],
+    ids=["another driver", "no CSINode", "no CSINode anywhere: none is kept"],
+)
+def test_a_volume_is_not_attached_to_a_node_without_its_driver(said: list[Any], moves: bool) -> None:
+    db = storing("db", a_0=3).spread("hostname")
+    assert bool(plan(decoded(objects(nodes(a=2), said, db))).moves) is moves
+
+
 def test_the_agent_of_a_csi_driver_is_nothing_to_pods_without_its_volumes() -> None:
     owner = deployment("web").spread("hostname").placed({"a-0": 3})
     assert plan(decoded([*objects(nodes(a=2), owner), *plugin()])).moves

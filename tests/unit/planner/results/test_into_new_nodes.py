@@ -11,8 +11,9 @@ from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.release import MARK, Mark
-from tests.support.build import deployment, node, node_pool, pod, replica_set, snapshot, workload
+from tests.support.build import deployment, node, node_pool, objects, pod, replica_set, snapshot, workload
 from tests.support.build.base import uid_of
+from tests.support.build.volumes import csi_node
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.example/rack"
 TIGHT = (node("a-0").zone("a").cpu(16), node("b-0").zone("b").cpu(16), node("c-0").zone("c").cpu(1))
@@ -51,6 +52,15 @@ def test_one_pod_is_to_wait_for_a_node() -> None:
     assert [m.awaits for m in found.moves] == [(f"{ZONE}=c",)]
     assert (found.residual_excess, found.blocked) == (0, ())
     assert any("in no other zones than the cluster's nodes are in" in a for a in found.assumptions)
+
+
+def test_a_new_node_has_the_csi_drivers_of_the_others() -> None:
+    with_secrets = objects(web())
+    for o in with_secrets:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            spec["volumes"] = [{"name": "keys", "csi": {"driver": "csi.example"}}]
+    drivers = [csi_node(n) for n in ("a-0", "b-0", "c-0")]
+    assert [m.awaits for m in made(TIGHT, with_secrets, drivers, OPEN).moves] == [(f"{ZONE}=c",)]
 
 
 def test_a_drill_goes_by_the_nodes_that_are_there() -> None:
