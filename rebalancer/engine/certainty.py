@@ -195,8 +195,7 @@ def _pod(template: PodTemplate) -> Iterator[str]:
     if template.unsettled:
         yield (
             "the pod has a node selector, affinity, constraints, tolerations or labels that something "
-            "selects by, which neither its template asks for nor its namespace's annotations or its "
-            "RuntimeClass now"
+            f"selects by, which neither its template asks for nor {template.unsettled}"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
     if any(c.pull == "Never" for c in _containers(template)) or any(v.local for v in template.volumes):

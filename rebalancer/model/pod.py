@@ -188,8 +188,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector, affinity, constraints, tolerations or labels that what adds
-    them does not say now.
+    made. `unsettled`: what does not say now that it gets a node selector, affinity, constraints, tolerations
+    or labels that it has; "" = it has none such.
     `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
     `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
@@ -241,7 +241,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     local_profiles: bool = False
     security: bytes = b""
     autosized: bool = False
-    unsettled: bool = False
+    unsettled: str = ""
     ends: bool = False
     may_lack: dict[str, int] = {}
     runs: frozenset[bytes] | None = None

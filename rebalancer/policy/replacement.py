@@ -160,7 +160,8 @@ class Replacements:
         if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
             built = _run_by(runs, built, owner.template or built)
         if owner.template is not None and self._unsettled(built, owner.template, runs):
-            built = replace(built, unsettled=True)
+            unread = owner.runtime_class and runs is None
+            built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
         if owner.template is not None and (less := _less(built, owner.template)):
             built = replace(built, may_lack=less)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
@@ -290,6 +291,10 @@ class Replacements:
     def _taints(self) -> set[Taint]:
         """Of any node: there are thousands of nodes, and of owners that are asked about."""
         return {taint for n in self._nodes for taint in n.spec.taints}
+
+
+_NOT_NOW = "its namespace's annotations or its RuntimeClass now"
+_UNREAD = "its namespace's annotations now; its RuntimeClass was not read"
 
 
 def _less(built: PodTemplate, asked: PodTemplate) -> Requests:

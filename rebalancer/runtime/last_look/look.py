@@ -238,10 +238,10 @@ class _Asked(Struct, frozen=True):
             yield "LimitRanges, which may refuse replacements, could not be seen"
 
 
-def runtime_classes(moves: Iterable[Move], reads: AdmissionReads) -> dict[str, RuntimeClass]:
-    """The RuntimeClasses of the moves' owners by name, as far as they can be read."""
+def runtime_classes(owners: Iterable[Workload], reads: AdmissionReads) -> dict[str, RuntimeClass]:
+    """The RuntimeClasses of these owners by name, as far as they can be read."""
     found = {}
-    for name in sorted({m.owner.runtime_class for m in moves} - {""}):
+    for name in sorted({o.runtime_class for o in owners} - {""}):
         try:
             read = reads.named("RuntimeClass", "", name)
         except KubeError:
@@ -580,7 +580,7 @@ class Looking:
         if self.planned is None:
             return None
         reason = why_not(self.move, self.planned, self.look.reads)
-        classes = runtime_classes([self.move], self.look.reads)
+        classes = runtime_classes([self.move.owner], self.look.reads)
         return reason or self.look.room.unsettled(self.move, self.planned, classes)
 
     def _read_sized(self) -> Reason | None:

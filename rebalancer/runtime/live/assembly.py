@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from rebalancer.model.snapshot import Snapshot, check_namespaces, check_readable
 from rebalancer.model.workload import RuntimeClass
 from rebalancer.outcome import Fate, Observer, Observers, Outcome
 from rebalancer.planner import PlanOptions
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Plan
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import Approved, LabelUsers, Method
 from rebalancer.policy.owners import not_looked_at
@@ -484,12 +484,13 @@ def remembering(
 
     classes: dict[str, RuntimeClass] = {}
 
-    def known(moves: Iterable[Move]) -> bool:
-        """Whether the plan with these moves knows their RuntimeClasses."""
-        found = runtime_classes(moves, reads) if reads is not None else {}
-        new = {n: c for n, c in found.items() if n not in classes or _version(c) != _version(classes[n])}
+    def look_up(snapshot: Snapshot, reads: AdmissionReads) -> None:
+        """Reads the RuntimeClasses of all who may move: without its class, no move is certain of a pod that
+        the class sends to nodes. A class has few names: owners without pods may name any number."""
+        seen = (w for w in snapshot.workloads if w.status_replicas and planning.policy.in_view(w.namespace))
+        found = runtime_classes(seen, reads).items()
+        new = {n: c for n, c in found if n not in classes or _version(c) != _version(classes[n])}
         classes.update(new)
-        return not new
 
     def without(snapshot: Snapshot, approved: Approved | None, waiting_owners: Mapping[str, Reason]) -> Plan:
         counted = memory.earlier() if memory is not None else planning.policy.earlier
@@ -507,9 +508,9 @@ def remembering(
 
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         left_alone = dict(planning.policy.waiting_owners) if memory is None else {}
+        if reads is not None:
+            look_up(snapshot, reads)
         made, out = without(snapshot, approved, left_alone), paused()
-        if not known(made.moves):
-            made = without(snapshot, approved, left_alone)
         for number in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())

@@ -391,4 +391,4 @@ def test_a_node_selector_that_a_cluster_gives_to_all(
     pod = next(p for p in cluster.pods if p.namespace == "default")
     owner = cluster.owner_of(pod.namespace, pod.owner)
     assert owner is not None
-    assert Replacements(cluster).of(pod.template, owner).unsettled is not settled
+    assert bool(Replacements(cluster).of(pod.template, owner).unsettled) is not settled

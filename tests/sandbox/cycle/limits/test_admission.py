@@ -12,8 +12,9 @@ from rebalancer.model.reason import ReasonCode
 from tests.sandbox.cycle.limits.test_owners import later, reasons
 from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.runs.one_cycle import Run
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Reply
 from tests.support.scheduler.plain import Json
+from tests.support.servers.hands import Hands
 
 WEB = deployment("web").spread("zone", 1).requests(cpu="100m", memory="64Mi").placed({"a-0": 4})
 SKEWED = (node("a-0").zone("a").label("pool", "old"), node("b-0").zone("b").label("pool", "new"), WEB)
@@ -196,6 +197,28 @@ def test_the_overhead_and_nodes_of_a_runtime_class_that_changed_after_the_pods_w
     asked = {m.replacement.requests["cpu"] for m in run.story.plans[0].moves}
     takes = 1000 * int(now.get("overhead", {}).get("podFixed", {}).get("cpu", 0))
     assert asked == ({100 + takes} if evicted else set())
+
+
+SANDBOX = {"pool": "sandbox"}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pods_that_a_runtime_class_sends_to_nodes_of_its_own(known: bool) -> None:
+    """Their class has to be known before anything is planned: without it, no move of them is certain."""
+    made = objects(
+        *(node(f"{z}-0").zone(z).label("pool", "sandbox") for z in "ab"), node("c-0").zone("c"), WEB
+    )
+    for spec in specs(made):
+        spec["runtimeClassName"] = "kata"
+    for spec in specs(made, templates=False):
+        spec["nodeSelector"] = SANDBOX
+    with ApiServer([*made, kata(nodeSelector=SANDBOX)]) as server:
+        if not known:
+            server.faults.add(Reply(403), verb="get", resource="runtimeclasses")
+        run = Run(server, hands=Hands(server, choose=lambda *_: "b-0"), time=later())
+    assert run.evictions() == (2 if known else 0)
+    said = {b.reason.message for b in run.story.plans[0].blocked}
+    assert any("its RuntimeClass was not read" in one for one in said) is not known
 
 
 def test_a_quota_counts_the_overhead_that_the_runtime_class_has_now() -> None:
