@@ -5,15 +5,17 @@ What the plan shows of it is `plan.Move`; what becomes of it when it is carried 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import is_leaving, is_outdated
+from rebalancer.model.node import OwnerReference, is_leaving, is_outdated
 from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot
@@ -113,15 +115,18 @@ def in_order(waves: Sequence[Wave]) -> list[JudgedMove]:
 #
 # In this order: not Ready before Ready; on a node that is being drained or about to be replaced; preferred
 # or refused by annotation; lower priority; lower `controller.kubernetes.io/pod-deletion-cost`; more room in
-# its budget; youngest. Ties go by name. (Before all of these comes which node's loss helps most constraints:
-# that is the search's part.)
+# its budget; not the only Ready pod of its owner; youngest. Ties go by name. (Before all of these comes which
+# node's loss helps most constraints: that is the search's part.)
 
-Order = tuple[bool, bool, int, int, int, int, float, str, str]
+Order = tuple[bool, bool, int, int, int, int, bool, float, str, str]
 
 
 def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
     """A sort key: the best victim first."""
     going = snapshot.going.union(n.name for n in snapshot.nodes if is_leaving(n) or is_outdated(n))
+    ready = Counter[OwnerReference | None]()
+    for some in snapshot.live:
+        ready[some.owner] += sum(map(attrgetter("ready"), some.pods))
 
     def order(pod: Pod) -> Order:
         headroom = min((b.allowed for b in budgets.of(pod)), default=1 << 30)
@@ -132,6 +137,7 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
             pod.template.priority,
             cost_of(pod.annotations.get(DELETION_COST)),
             -headroom,
+            ready[pod.owner] == 1,
             -(pod.created or 0.0),
             pod.namespace,
             pod.name,

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.model.pod import Pod
 from rebalancer.planner.moves import victim_order
 from rebalancer.policy.budgets import Budgets
-from tests.support.build import NodeBuilder, node, pdb, pod, snapshot
+from tests.support.build import NodeBuilder, deployment, node, pdb, pod, snapshot
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import merged
 
@@ -79,6 +79,13 @@ def test_a_criterion_beats_all_that_follow(criterion: str) -> None:
 
 def test_ties_go_by_name() -> None:
     assert order(replace(Traits(), name="z"), Traits()) == ["a", "z"]
+
+
+def test_the_only_ready_pod_of_an_owner_goes_after_those_of_others() -> None:
+    canary, stable = deployment("canary").placed({"n": 1}), deployment("stable").placed({"n": 2}).unready(1)
+    s = snapshot(node("n"), canary, stable, deployment("web").placed({"n": 2}))
+    ready = sorted((p for p in s.pods if p.ready), key=victim_order(s, Budgets(s)))
+    assert [p.name.split("-")[0] for p in ready] == ["web", "web", "canary", "stable"]
 
 
 LADDER = [
