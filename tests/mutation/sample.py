@@ -64,9 +64,6 @@ CLOSEST = {
 _ANY_ORDER = "only whether a name is among them is asked"
 EQUIVALENT: dict[str, str] = {
     ": DETOURS = 3  →  DETOURS = (2)": "a bound of a search, chosen by measuring: tests/golden has its plans",
-    "Owners._refused: key = level, version, owner.security  →  key = ((level, owner.security, version))": (
-        "a key of a memo, which is read and written by this name"
-    ),
     "Agreed.stricter: return other if self.release == other.release and other.decisions < self.decisions "
     "else self  →  return other if self.release == other.release and (other.decisions <= self.decisions) "
     "else self": ("accounts with equal figures are equal"),

@@ -357,7 +357,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
         "approval": {"mode": "required", "namespaces": ["shop"], "expires": "1h"},
     }
     options = plan_options(load_settings(env={}, flags=flags))
-    untouched = {"scheduler", "on_progress", "witness"}
+    untouched = {"scheduler", "on_progress", "witness", "proves"}
     assert {
         f for f in options.__struct_fields__ if getattr(options, f) == getattr(PlanOptions(), f)
     } <= untouched
