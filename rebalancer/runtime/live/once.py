@@ -19,6 +19,7 @@ from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.patches import CostWriter, EventRecorder
+from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.quantity import epoch
@@ -226,7 +227,9 @@ def run_once(
     if reviewed is not None:
         shown = {e.uid for e in reviewed.evictions}
         planning = msgspec.structs.replace(options.planning, on_progress=SignOfLife(clock))
-        usual = remembering(planning, around.memory, knowing_label_users(connection, options, clock))
+        make = knowing_label_users(connection, options, clock)
+        reads = Objects(connection, wait=clock.wait, backoff=options.backoff) if options.execute else None
+        usual = remembering(planning, around.memory, make, reads)
         planner = ReviewedPlanner(reviewed, usual, observer)
     observer.on_cycle(number)
 

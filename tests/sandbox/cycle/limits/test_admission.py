@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
+from rebalancer.runtime.live.once import Reviewed, ReviewedEviction
 from tests.sandbox.cycle.limits.test_owners import later, reasons
 from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.runs.one_cycle import Run
@@ -202,8 +203,8 @@ def test_the_overhead_and_nodes_of_a_runtime_class_that_changed_after_the_pods_w
 SANDBOX = {"pool": "sandbox"}
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_pods_that_a_runtime_class_sends_to_nodes_of_its_own(known: bool) -> None:
+@pytest.mark.parametrize(("known", "approved"), [(True, False), (False, False), (True, True)])
+def test_pods_that_a_runtime_class_sends_to_nodes_of_its_own(known: bool, approved: bool) -> None:
     """Their class has to be known before anything is planned: without it, no move of them is certain."""
     made = objects(
         *(node(f"{z}-0").zone(z).label("pool", "sandbox") for z in "ab"), node("c-0").zone("c"), WEB
@@ -215,7 +216,10 @@ def test_pods_that_a_runtime_class_sends_to_nodes_of_its_own(known: bool) -> Non
     with ApiServer([*made, kata(nodeSelector=SANDBOX)]) as server:
         if not known:
             server.faults.add(Reply(403), verb="get", resource="runtimeclasses")
-        run = Run(server, hands=Hands(server, choose=lambda *_: "b-0"), time=later())
+        metas = [pod["metadata"] for pod in server.store.list("Pod")]
+        every = Reviewed(tuple(ReviewedEviction(m["namespace"], m["name"], m["uid"]) for m in metas))
+        hands = Hands(server, choose=lambda *_: "b-0")
+        run = Run(server, hands=hands, time=later(), reviewed=every if approved else None)
     assert run.evictions() == (2 if known else 0)
     said = {b.reason.message for b in run.story.plans[0].blocked}
     assert any("its RuntimeClass was not read" in one for one in said) is not known
