@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec import json
 
-from rebalancer.admission import LATEST, enforced, proxies, unsafe_sysctls, violations
+from rebalancer.admission import LATEST, enforced, proxies, unsafe_sysctls, violations_of
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
@@ -227,7 +227,7 @@ def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     level, version = enforced(namespace.metadata.labels, minor) if namespace is not None else ("", minor)
     if not level or (owner := _owner(state, template)) is None or owner.template is None:
         return
-    if found := _forbidden(template.secured(owner.security), level, version):
+    if found := violations_of(template.secured(owner.security), level, version):
         yield (
             f"namespace {template.namespace} enforces Pod Security level {level}, which the pod does not "
             f"keep with what admission adds to it ({found[0]})"
@@ -249,11 +249,6 @@ def _injected(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 def _annotations(asked: bytes) -> Mapping[str, str]:
     """Of a template, as far as Pod Security reads it."""
     return (json.decode(asked or b"{}").get("metadata") or {}).get("annotations") or {}
-
-
-@lru_cache(1024)
-def _forbidden(pod: bytes, level: str, version: int) -> tuple[str, ...]:
-    return violations(json.decode(pod), level, version)
 
 
 def _owner(state: ClusterState, template: PodTemplate) -> Workload | None:

@@ -7,9 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
-import msgspec
-
-from rebalancer.admission import ENFORCE, LATEST, enforced, violations
+from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
@@ -415,11 +413,12 @@ class Owners:
         if namespace is None or not owner.security:
             return None
         level, version = enforced(namespace.metadata.labels, _minor(snapshot.server_version))
-        found = self._violations(owner.security, level, version) if level else ()
+        found = violations_of(owner.security, level, version) if level else ()
         # What all its pods have beside it something adds to each, unless it was edited under them.
         bare = owner.kind in ONLY_MAKE_PODS and owner.owner is None
-        there = {p.template.secured(owner.security) for p in self.active(owner) if found and not bare}
-        if not found or (there and not any(self._violations(one, level, version) for one in there)):
+        there = {p.template for p in self.active(owner) if found and not bare}
+        kept = (not violations_of(t.secured(owner.security), level, version) for t in there)
+        if not found or (there and all(kept)):
             return None
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         return Reason(
@@ -429,10 +428,6 @@ class Owners:
             {"violations": len(found)},
             f"correct the template, or the label {ENFORCE} of the namespace",
         )
-
-    @remembered(by=lambda *asked: asked)
-    def _violations(self, asked: bytes, level: str, version: int) -> tuple[str, ...]:
-        return violations(msgspec.json.decode(asked), level, version)
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once.

@@ -306,9 +306,8 @@ class SpokenFor:
             taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
             held = self._simulation.held_by(taken)
             # A resize that cannot be had asks for what it does not hold.
-            asked = {r for c in comers for r, _ in state.asks(c.pod.template)}
-            held |= {r: np.zeros(state.table.size, np.int64) for r in asked - held.keys()}
-            room = {r: state.allocatable(r) - state.requested[r] - amounts for r, amounts in held.items()}
+            every = dict.fromkeys((*held, *(r for c in comers for r, _ in state.asks(c.pod.template))))
+            room = {r: state.allocatable(r) - state.requested[r] - held.get(r, 0) for r in every}
             self._left = key, room
         return self._left[1]
 
@@ -376,7 +375,7 @@ class SpokenFor:
         sorts = numbered(np.zeros(len(nodes), np.int64), [*columns, *closed])
         # First those that it closes: most are refused there.
         found = (*nodes[first_places(sorts)][::-1].tolist(), *nodes[single].tolist())
-        return np.array(list(dict.fromkeys(found)))
+        return np.array(list(dict.fromkeys(found)), dtype=np.intp)
 
     def _left_out(
         self,

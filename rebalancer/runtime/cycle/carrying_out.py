@@ -288,14 +288,15 @@ class CarryingOut:
             self._releases.look()
         # One pod of each owner first, so that few in flight tell of many.
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
-        allowed = [m for m in waiting if self._allowed(m)]
-        first = next((m for m in allowed if self._may_overlap(m)), None)
+        away = self._away()
+        allowed = [m for m in waiting if self._allowed(m, away)]
+        first = next((m for m in allowed if self._may_overlap(m, away)), None)
         if first is None:
             return []
         alike = [m for m in allowed if m is not first and m.wave == first.wave]
         return [first, *alike][:room]
 
-    def _allowed(self, move: Move) -> bool:
+    def _allowed(self, move: Move, away: Away) -> bool:
         """Whether budgets, quotas and the slow start have room for it beside what is in flight."""
         if not self._slow.admits(move):
             return False
@@ -305,12 +306,10 @@ class CarryingOut:
                 return False
         elif not (self._limits.allow(move) or self._impatient()):
             return False
-        coming = self._away().coming
-        return not coming or self._limits.admit(move, coming)
+        return not away.coming or self._limits.admit(move, away.coming)
 
-    def _may_overlap(self, move: Move) -> bool:
+    def _may_overlap(self, move: Move, away: Away) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
-        away = self._away()
         try:
             return not away.flying or self._look.may_overlap(move, away)
         except KubeError as e:

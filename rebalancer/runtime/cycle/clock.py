@@ -69,8 +69,10 @@ class RateLimit:
     def next_at(self) -> float:
         """The earliest moment for it, of the monotonic clock."""
         rates = [r for r in self._rates() if r]
-        at, wait = self._sent_at + (1 / min(rates) if rates else 0.0), self._turn()
-        return max(at, self._clock.monotonic() + wait) if wait else at
+        at, now = self._sent_at + (1 / min(rates) if rates else 0.0), self._clock.monotonic()
+        # Whose turn it is takes a look at all pods.
+        wait = self._turn() if at <= now else 0.0
+        return now + wait if wait else at
 
     def sent(self) -> None:
         """A request was sent."""

@@ -110,6 +110,7 @@ def turn(pods: Collection[Pod], home: str, now: float) -> float:
     where = sorted({home, *_homes(pods)})
     if len(where) == 1:
         return 0.0
+    # Rounded: who waits until its turn is not to be a moment early.
     since = round(now - _TURN * where.index(home), 3) % (_TURN * len(where))
     return 0.0 if since < _ACTS else _TURN * len(where) - since
 
