@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import socket
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.processes.command import BIN, environment
@@ -21,10 +24,20 @@ leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
 """
 
 
+_EACH = 1000
+_FIRST = 12_000 + _EACH * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_offsets = itertools.count(os.getpid())
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port that nobody takes before it is bound: the system gives none below 32,768 to who asks for any,
+    and each worker of the tests takes them from a range of its own."""
+    for offset in _offsets:
+        port = _FIRST + offset % _EACH
+        with socket.socket() as s, suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is always another one")
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -70,6 +83,9 @@ def daemon(server: ApiServer, folder: Path, settings: str = BRISK, *arguments: s
     process = Process(server, folder, settings, *arguments)
     try:
         yield process
+    except BaseException:
+        print(f"exit code {process.popen.poll()}, and it said:\n{process.said()}", file=sys.stderr)
+        raise
     finally:
         process.popen.kill()
         process.popen.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from rebalancer.sandbox.cluster import after_outage
 from rebalancer.sandbox.objects import Object
 from rebalancer.settings import load_settings
 from rebalancer.telemetry.start import Telemetry, telemetry_for
+from tests.support.processes.daemon_process import free_port
 from tests.support.sandbox import Cluster, Reply
 
 LEASE = {
@@ -80,10 +80,7 @@ class Life:
 @contextmanager
 def eventful(folder: Path) -> Iterator[Life]:
     """`rebalancer run --execute` after an outage, with a collector that nobody answers for."""
-    with socket.socket() as s, socket.socket() as dead:
-        for one in (s, dead):
-            one.bind(("127.0.0.1", 0))
-        port, nobody = s.getsockname()[1], dead.getsockname()[1]
+    port, nobody = free_port(), free_port()
     flags = {
         "evictions": {
             **{"enabled": True, "canary": 0, "perSecond": 0, "stabilization": "0s", "coolDown": "0s"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.support.processes.daemon_process import free_port
 
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
@@ -91,9 +92,7 @@ class Prometheus:
 def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
     """A Prometheus that scrapes the port each second, and has done so three times."""
     assert PROMETHEUS
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     config = folder / "prometheus.yaml"
     config.write_text(
         "global: {scrape_interval: 1s}\n"
