@@ -114,11 +114,11 @@ def in_order(waves: Sequence[Wave]) -> list[JudgedMove]:
 # Which of several pods that serve equally well is evicted.
 #
 # In this order: not Ready before Ready; on a node that is being drained or about to be replaced; preferred
-# or refused by annotation; lower priority; lower `controller.kubernetes.io/pod-deletion-cost`; more room in
-# its budget; not the only Ready pod of its owner; youngest. Ties go by name. (Before all of these comes which
-# node's loss helps most constraints: that is the search's part.)
+# or refused by annotation; not the only Ready pod of its owner, which nobody stands in for; lower priority;
+# lower `controller.kubernetes.io/pod-deletion-cost`; more room in its budget; youngest. Ties go by name.
+# (Before all of these comes which node's loss helps most constraints: that is the search's part.)
 
-Order = tuple[bool, bool, int, int, int, int, bool, float, str, str]
+Order = tuple[bool, bool, int, bool, int, int, int, float, str, str]
 
 
 def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
@@ -134,10 +134,10 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
             pod.ready,
             pod.node_name not in going,
             preference(pod.annotations),
+            pod.ready and ready[pod.owner] == 1,
             pod.template.priority,
             cost_of(pod.annotations.get(DELETION_COST)),
             -headroom,
-            ready[pod.owner] == 1,
             -(pod.created or 0.0),
             pod.namespace,
             pod.name,

@@ -12,7 +12,7 @@ from rebalancer.planner.moves import victim_order
 from rebalancer.policy.budgets import Budgets
 from tests.support.build import NodeBuilder, deployment, node, pdb, pod, snapshot
 from tests.support.scheduler.plain import Json
-from tests.unit.policy.judged import merged
+from tests.unit.policy.judged import merged, patched
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,33 @@ def test_the_only_ready_pod_of_an_owner_goes_after_those_of_others() -> None:
     s = snapshot(node("n"), canary, stable, deployment("web").placed({"n": 2}))
     ready = sorted((p for p in s.pods if p.ready), key=victim_order(s, Budgets(s)))
     assert [p.name.split("-")[0] for p in ready] == ["web", "web", "canary", "stable"]
+
+
+STABLE: dict[str, Json] = {
+    "a lower priority": {"spec": {"priority": 1}},
+    "a lower deletion cost": {
+        "metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1"}}
+    },
+    "no budget": {},
+}
+"""In what a canary is the better choice, and what the pods of its stable Deployment have instead."""
+
+
+@pytest.mark.parametrize("criterion", STABLE)
+def test_the_only_ready_pod_of_an_owner_goes_last_though_it_has(criterion: str) -> None:
+    stable = patched("Pod", STABLE[criterion], deployment("stable").placed({"n": 2}))
+    budget = pdb("stable", {"app": "stable"}, min_available=1)
+    s = snapshot(node("n"), deployment("canary").placed({"n": 1}), stable, budget)
+    last = max(s.pods, key=victim_order(s, Budgets(s)))
+    assert last.name.startswith("canary")
+
+
+def test_a_pod_that_is_not_ready_is_not_its_owners_only_ready_one() -> None:
+    half = deployment("half").placed({"n": 2}).unready(1)
+    down = deployment("down").placed({"n": 2}).unready(2)
+    s = snapshot(node("n"), half, patched("Pod", {"spec": {"priority": 1}}, down))
+    first = min(s.pods, key=victim_order(s, Budgets(s)))
+    assert first.name.startswith("half")
 
 
 LADDER = [
