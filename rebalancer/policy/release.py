@@ -316,17 +316,20 @@ def _back(s: Seen, why: str) -> Step:
     surplus = len(mine) + 1 - (s.wanted or 0)
     unready = sum(not o.ready for o in mine) + (not s.ready)
     taken = surplus - unready
-    if taken <= 0:
+    if surplus <= 0 or not taken:
         return Step(do=Do.GIVE_BACK, why=why)
     replicas = s.replicas or 0
-    if sum(o.ready for o in s.own) + s.ready - taken < replicas:
+    if taken > 0 and sum(o.ready for o in s.own) + s.ready - taken < replicas:
         return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {replicas} Ready pods")
     cheapest = min([s.cost, *(o.cost for o in mine)])
-    # Of those made since, the one that is cheapest already: the second look finds the one of the first.
-    made = (o for o in mine if o.made or o.uid == s.rather) if s.known else ()
+    # Of those made since, the one that is cheapest already: the second look finds the one of the first. Of
+    # more that are not Ready than go it is one, too, else the set may take any of them.
+    may_go = (o for o in mine if s.known and (taken > 0 or not o.ready))
+    made = (o for o in may_go if o.made or o.uid == s.rather)
     new = min(made, key=lambda o: (o.uid != s.rather, o.cost, o.uid), default=None)
     if new is not None and new.before is None and cheapest > _LOWEST:
         return Step(do=Do.COST, why=why, of=new.uid, cost=cheapest - 1)
     # A mark that anybody may have written turns nothing off; nor does what the owner asked to go, nor that
     # it is another one that goes of those that are too many.
-    return Step(do=Do.GIVE_BACK, why=why, takes_ready=s.known and s.wanted != 0 and not s.rather)
+    off = taken > 0 and s.known and s.wanted != 0 and not s.rather
+    return Step(do=Do.GIVE_BACK, why=why, takes_ready=off)

@@ -457,6 +457,9 @@ class Elsewhere:
         self._waiting = waiting
         nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
         self._simulation = simulation
+        self._requested = simulation.state.requested.copy()
+        self._varied: set[int] = set()
+        """Components of which a replacement may have landed elsewhere."""
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
         self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
@@ -480,6 +483,7 @@ class Elsewhere:
         others = nodes[nodes != move.landed]
         if not len(others):
             return
+        self._varied.add(id(move.component))
         replacement = move.replacement
         for resource, amount in self._simulation.state.holds(replacement):
             self._needs[resource][others] += amount
@@ -559,6 +563,22 @@ class Elsewhere:
         for key, placed in away:
             state.add(key, placed.template, placed.row)
         return found & ~anywhere
+
+    def made_room(self, move: JudgedMove, own: Sequence[JudgedMove], judged: Bools) -> Bools:
+        """bool[N]: nodes that had no room for the replacement before the waves, and have now, in the domains
+        of those that are `judged`: such a domain may be open only if earlier moves of its component (`own`:
+        of this wave) landed elsewhere than predicted."""
+        state, found = self._simulation.state, self._simulation.state.table.none
+        if own or id(move.component) in self._varied:
+            now, full = self._simulation.static(move.replacement) & ~judged, found
+            for resource, amount in state.asks(move.replacement):
+                most = state.allocatable(resource) - amount
+                now = now & (state.requested[resource] <= most)
+                full = full | (self._requested[resource] > most)
+            if (found := now & full).any():
+                domains = domains_of(move.component)
+                found &= members(domains, domains[judged])
+        return found
 
     def leaves_room(
         self,
@@ -667,6 +687,12 @@ class Elsewhere:
                 if component != id(move.component) and can_conflict(other, move.replacement):
                     nodes = nodes | may_land
         return nodes
+
+
+def domains_of(component: Component) -> Ints:
+    """int64[N]: equal for nodes that are in the same domains."""
+    nodes = np.zeros(component.simulation.state.table.size, dtype=np.int64)
+    return numbered(nodes, [g.domain_of for g in component.groups])
 
 
 def _made(move: JudgedMove) -> tuple[PodTemplate, int, PodTemplate]:

@@ -22,12 +22,12 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Conflicts
 from rebalancer.planner.cluster.simulation import Simulation, Terminating, key_of
 from rebalancer.planner.moves import JudgedMove
-from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, Together, Waits
+from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, Together, Waits, domains_of
 from rebalancer.policy.budgets import Allowance, Budget, Budgets, InFlight
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged
 from rebalancer.policy.replace_first import Release
-from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
+from rebalancer.spread.arrays import Bools, Ints, among, members
 
 # What bounds the moves of one wave by number: budgets, shares of owners, quotas.
 
@@ -275,6 +275,7 @@ class WaveInTheMaking:
             with self._one_by_one(move):
                 freed = self._simulation.framework(move.replacement).feasible(move.replacement)
             anywhere = member.held | freed
+            anywhere |= elsewhere.made_room(move, own, anywhere | among(self._size, move.destinations))
             judged = freed.any() and _as_judged(move, anywhere, own)
             open_ = id(move.component) not in ended and judged
             if open_ and self._fits(move, anywhere, member.held & freed, own, self._free(move, room)):
@@ -413,5 +414,8 @@ def _as_judged(move: JudgedMove, anywhere: Bools, own: Sequence[JudgedMove] = ()
     new = anywhere & ~judged
     if not move.certain or not new.any():
         return True
-    domains = numbered(np.zeros(len(anywhere), dtype=np.int64), [g.domain_of for g in move.component.groups])
+    simulation = move.component.simulation
+    if (new & (simulation.barred | simulation.rejecting(move.replacement))).any():
+        return False
+    domains = domains_of(move.component)
     return bool(members(domains[new], domains[judged]).all())

@@ -27,8 +27,9 @@ from rebalancer.runtime.cycle.replacements import controller_of
 
 FRESH = 1.0
 """Seconds that may pass between the beginning of a last look and the request."""
-_HOME_EVERY = 5.0
-"""Seconds after which the brake's own namespace is read again: the brake itself is the place for a pause."""
+_HOME_EVERY, _REFUSED_EVERY = 5.0, 60.0
+"""Seconds after which the brake's own namespace is read again, as the brake itself is the place for a pause;
+and after a refusal."""
 
 
 class Pauses:
@@ -85,7 +86,7 @@ class PauseCheck:
         self._begun: tuple[float, tuple[Brake, ObjectMeta | None] | KubeError] | None = None
         self._out: Paused = {}
         self._home: tuple[float, ObjectMeta | None] = -inf, None
-        """When its namespace was read, and what it said."""
+        """When its namespace is read again, and what it said."""
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
@@ -96,18 +97,23 @@ class PauseCheck:
             self._begun = at, e
 
     def _read(self) -> tuple[Brake, ObjectMeta | None]:
-        """The brake, and at the same time its namespace, as far as it may be read and was not just now."""
+        """The brake, and at the same time its namespace, as far as it may be read and was not just now.
+
+        Raises KubeError, also of a namespace that could be read and may not be any more.
+        """
         at = self._clock.monotonic()
-        if at - self._home[0] < _HOME_EVERY:
+        if at < self._home[0]:
             return self._brakes.everything(self._place), self._home[1]
         with ThreadPoolExecutor(1, thread_name_prefix="pause") as pool:
             home = pool.submit(self._brakes.namespace, self._place.namespace)
             brake = self._brakes.everything(self._place)
             try:
-                self._home = at, home.result()
+                self._home = at + _HOME_EVERY, home.result()
             except ForbiddenError as e:
-                log.info("whether %s pauses is not asked again: %s", self._place.home.kubectl, e.message)
-                self._home = inf, None
+                if self._home[1] is not None:
+                    raise
+                log.info("whether %s pauses is asked again later: %s", self._place.home.kubectl, e.message)
+                self._home = at + _REFUSED_EVERY, None
         return brake, self._home[1]
 
     def why_not(self) -> Reason | None:

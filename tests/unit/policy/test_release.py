@@ -102,6 +102,21 @@ CASES: list[tuple[str, Seen, Do]] = [
         replace(BASE, own=NEW, failed="x", ready=False),
         Do.GIVE_BACK,
     ),
+    (
+        "the replacement is not Ready, nor is another pod: the set may take any of them",
+        replace(BASE, own=(*own(1, 1), Own(uid="u")), failed="x"),
+        Do.COST,
+    ),
+    (
+        "the same, and the replacement is the cheapest",
+        replace(BASE, own=(*own(1), Own(uid="s", made=True, cost=-1, before=""), Own(uid="u")), failed="x"),
+        Do.GIVE_BACK,
+    ),
+    (
+        "another pod is not Ready, and the replacement is: it is not made to go",
+        replace(BASE, own=(*NEW[1:], Own(uid="u"), Own(uid="v")), failed="x"),
+        Do.GIVE_BACK,
+    ),
     ("a mark alone, both there", replace(BOTH, own=NEW, known=False), Do.GIVE_BACK),
     ("another installation's mark", replace(BOTH, known=False, ours=False), Do.LEAVE),
     (
@@ -139,6 +154,14 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
     assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
     assert not step(replace(STARTING, late=True)).takes_ready
     assert not step(replace(BASE, own=NEW, known=False)).takes_ready, "anybody may have written that mark"
+
+
+def test_of_pods_that_are_not_ready_the_replacement_goes_by_its_cost_and_nothing_is_turned_off() -> None:
+    many = replace(BASE, own=(*own(1, 1), Own(uid="u", cost=-5)), failed="x")
+    found = step(many)
+    assert (found.do, found.of, found.cost) == (Do.COST, "s0", -6)
+    marked = replace(many, own=(*own(1), Own(uid="s0", made=True, cost=-6, before=""), Own(uid="u", cost=-5)))
+    assert not step(marked).takes_ready
 
 
 def test_what_the_spread_needs_less_gets_the_lowest_cost_and_turns_nothing_off() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebalancer.model.pod import DELETION_COST
 from rebalancer.planner import plan
 from rebalancer.planner.hard import Search
 from rebalancer.planner.moves import JudgedMove, in_order
@@ -11,7 +12,7 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler, waiting_moves
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.build import node, nodes, pdb, snapshot, workload
+from tests.support.build import deployment, node, nodes, objects, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
 HALF = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=50)))
@@ -119,3 +120,52 @@ def test_after_a_move_that_a_cap_forbids_none_of_its_component_follows() -> None
     assert [m.pod.name.split("-")[0] for m in moves] == ["db", "web", "web", "web"]
     assert sorted(waits) == [2, 3]
     assert len(set(waits.values())) == 1
+
+
+def test_a_node_that_another_move_of_the_wave_frees_is_kept_for_who_may_come_by_an_earlier_landing() -> None:
+    """api's first replacement may land in c, though a is predicted. Then its second may come to a-0, where
+    web's second pod leaves just then, and db's second, which has no other place, waits."""
+    things = (
+        node("a-0").zone("a").cpu("2200m").label("db", "y").label("web", "y"),
+        node("a-1").zone("a").cpu("8"),
+        node("a-2").zone("a").cpu("4").label("web", "y"),
+        node("b-0").zone("b").cpu("8"),
+        node("b-2").zone("b").cpu("8").label("db", "y"),
+        node("c-0").zone("c").cpu("8"),
+        node("c-2").zone("c").cpu("8").label("web", "y"),
+        deployment("api").spread("zone").requests(cpu="800m").placed({"b-0": 3})
+        .needs("kubernetes.io/hostname", "In", "a-0", "a-1", "b-0", "c-0"),
+        deployment("db").spread("zone").requests(cpu="300m").selects(db="y").placed({"b-2": 4}),
+        deployment("web").spread("zone").requests(cpu="500m").selects(web="y").placed({"a-2": 1, "a-0": 3}),
+    )  # fmt: skip
+    made = objects(*things)
+    for o in made:
+        if o["kind"] == "Pod" and o["metadata"]["name"].startswith("web") and o["spec"]["nodeName"] == "a-0":
+            o["metadata"].setdefault("annotations", {})[DELETION_COST] = "100"
+    moves = plan(snapshot(made)).moves
+    second = {m.pod.name.split("-")[0]: m for m in moves if m.pod.name.endswith("1")}
+    assert second["api"].certain
+    assert second["api"].destinations == ("a-0", "a-1", "c-0")
+    assert second["db"].wave > second["api"].wave
+    assert not second["db"].certain
+
+
+def test_a_node_where_nothing_starts_is_no_further_place_once_another_move_of_the_wave_frees_it() -> None:
+    """a-0 is full until a pod of web leaves it. Its network does not work."""
+    broken = node("a-0").zone("a").cpu("2").label("web", "y")
+    broken.object["status"]["conditions"].append({"type": "NetworkUnavailable", "status": "True"})
+    moves = plan(
+        snapshot(
+            broken,
+            *(node(f"{z}-{i}").zone(z).cpu("8") for z, i in (("a", 1), ("a", 2), ("b", 0))),
+            node("b-1").zone("b").cpu("8").label("web", "y"),
+            deployment("api").spread("zone").requests(cpu="400m").placed({"b-0": 3, "a-1": 1}),
+            deployment("web")
+            .spread("zone")
+            .requests(cpu="500m")
+            .selects(web="y")
+            .placed({"a-0": 4, "b-1": 2}),
+        )
+    ).moves
+    assert {m.pod.name.split("-")[0] for m in moves} == {"api", "web"}
+    assert all("a-0" not in m.destinations or not m.certain for m in moves)

@@ -140,13 +140,23 @@ def test_the_namespace_of_the_brake_pauses_everything_where_it_may_be_read() -> 
     assert why is not None
     assert why.message == f"namespace ops is paused: {PAUSE}=incident"
     brakes.home = FORBIDDEN
-    assert check.why_not() is not None, "it was read just now"
+    assert code(check.why_not()) is ReasonCode.PAUSED_BY_ANNOTATION, "it was read just now"
     time.wait(5.0)
+    assert code(check.why_not()) is ReasonCode.NO_BRAKE, "it could be read: nobody knows what it says now"
+    brakes.home = {}
     assert check.why_not() is None
-    brakes.home = KubeError("unwell", "", target=TARGET)
-    assert check.why_not() is None, "who may not is not asked again"
+
+
+def test_a_namespace_that_may_not_be_read_pauses_nothing_and_is_asked_again_after_a_minute() -> None:
+    brakes, time = Found({}, FORBIDDEN), FakeTime()
+    check = PauseCheck(brakes, PLACE, time)
+    assert check.why_not() is None
+    brakes.home = {PAUSE: "incident"}
+    assert check.why_not() is None
+    time.wait(60.0)
+    assert code(check.why_not()) is ReasonCode.PAUSED_BY_ANNOTATION
     with pytest.raises(KubeError, match="unwell"):
-        PauseCheck(brakes, PLACE, FakeTime()).why_not()
+        PauseCheck(Found({}, KubeError("unwell", "", target=TARGET)), PLACE, FakeTime()).why_not()
 
 
 LATE = 1_800_000_000.0
