@@ -173,6 +173,10 @@ class ClusterNow:
         placed = self.simulation.state.pods
         return [p for p in there if p.owner and p.owner.uid == owner and (p.uid or p.key) in placed]
 
+    def landed(self, namespace: str, owner: str) -> int:
+        """How many of `pods_of` were not there when the plan was made."""
+        return sum(not self._planned_with(p) for p in self.pods_of(namespace, owner))
+
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
         return [t for t, _ in self._templates[namespace].values()]

@@ -311,7 +311,7 @@ class Room:
         against the move, in words. Of an owner as many are the plan's own as replacements are coming."""
         if move.awaits:
             return ""
-        own, came = Counter(map(controller_of, away.coming)), list[Pod]()
+        own, came = self._own(cluster, away), list[Pod]()
         for p in cluster.arrived():
             if p.owner is not None and own[p.owner.uid]:
                 own[p.owner.uid] -= 1
@@ -330,6 +330,15 @@ class Room:
         waiting = Waiting(cluster.simulation, groups, came, leaving, to_come)
         no = waiting.why_not(pod, move.replacement, nodes, stays=move.release is not None)
         return no.reason.message if no is not None else ""
+
+    @staticmethod
+    def _own(cluster: ClusterNow, away: Away) -> Counter[str]:
+        """How many pods of each controller are to come because of the plan. `away` is as of the first request
+        of a move; before the next one, replacements may have landed."""
+        own, gone = Counter(map(controller_of, away.coming)), Counter(map(controller_of, away.gone))
+        for uid, namespace in {controller_of(m): m.pod.namespace for m in away.coming}.items():
+            own[uid] = min(own[uid], max(0, gone[uid] - cluster.landed(namespace, uid)))
+        return own
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and

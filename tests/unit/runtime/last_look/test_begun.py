@@ -153,3 +153,18 @@ def test_its_own_move_keeps_no_room_beside_what_the_plan_has_seen_to() -> None:
     assert w.beside(moved, w.flying), "it waits"
     w.change(next(p for p in w.pods.values() if p.node_name == "c-0"), deleted=w.cluster.now)
     assert not w.beside(moved, w.flying), "another one has to be made"
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_replacement_that_came_while_the_look_was_asked_again_keeps_no_room_for_others(
+    drained: bool,
+) -> None:
+    w = both_in_the_plan()
+    api, moved = sorted(w.plan.moves, key=lambda m: m.pod.name)
+    w.evict(api)
+    asked = away(w.flying)
+    w.land(api)
+    assert w.look.why_not(moved, asked) is None, "b-0 has room for one more"
+    if drained:
+        w.change(next(p for p in w.pods.values() if p.node_name == "c-0"), deleted=w.cluster.now)
+    assert (w.look.why_not(moved, asked) is not None) is drained
