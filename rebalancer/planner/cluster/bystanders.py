@@ -205,10 +205,12 @@ class SpokenFor:
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         every = {id(p.template): p.template for p, _ in pods}
         slots = {i: int(simulation.room(t, given).sum()) for i, t in every.items()}
-        # The largest first, so that as many as can be find a node.
+        # First those that are nominated, for their nodes are theirs; then the largest, so that as many as can
+        # be find a node.
         able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
-        order = sorted(able, key=lambda i: (slots[id(pods[i][0].template)], i))
-        with state.removed(ending):
+        held = {i for i in able if key_of(pods[i][0]) in state.nominated}
+        order = sorted(able, key=lambda i: (i not in held, slots[id(pods[i][0].template)], i))
+        with state.removed(ending), state.unhindered(*(key_of(p) for p, _ in pods)):
             placing = Placing(state, self._down)
             placing.place(by_template((("to come", i), pods[i][0].template) for i in order))
             for i in order:
@@ -412,15 +414,17 @@ class SpokenFor:
         """The scheduler over the cluster, and this, once all that ends is gone, and all are there that are to
         come."""
         now, state = self._now(), self._simulation.state
-        key = hash((state.mark, *map(id, now)))
-        if self._later is None or self._later[0] != key:
+        mark = hash((state.mark, *map(id, now)))
+        if self._later is None or self._later[0] != mark:
             later = state.copy()
             ending = (*(c.key for c in now if c.key is not None), *self._nowhere)
             for pod in dict.fromkeys((*self._unsure, *ending)):
                 later.drop(pod)
+            for key in later.nominated.keys() & {key_of(c.pod) for c in now}:
+                later.unnominate(key)
             for c in now:
                 later.add(("to come", id(c)), c.pod.template, c.row)
-            self._later = key, (Placing(later, self._down), self._simulation.over(later))
+            self._later = mark, (Placing(later, self._down), self._simulation.over(later))
         return self._later[1]
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows, int]]) -> bool:

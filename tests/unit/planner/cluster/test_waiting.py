@@ -207,6 +207,24 @@ def test_room_is_left_to_one_that_waits_for_anothers_end(priority: int) -> None:
     assert plan(snapshot(*NARROW, wide("300m"), pod("old").on("c-0").requests(cpu="200m"), late)).moves
 
 
+@pytest.mark.parametrize("nominated", [False, True])
+def test_nor_does_a_replacement_of_higher_priority_take_it(nominated: bool) -> None:
+    """The pod has preempted `old` for it; c-1 has room for the replacement alone."""
+    machines, web = [*NARROW, node("c-1").zone("c").cpu("300m")], wide("300m").priority(1000)
+    old, late = pod("old").on("c-0").requests(cpu="200m"), batch("900m", 10, nominated)
+    assert not plan(snapshot(*machines, web, old.terminating(), late)).moves
+    assert plan(snapshot(*machines, web, old.terminating())).moves
+
+
+def test_one_that_is_nominated_keeps_its_node_beside_a_replacement_that_it_keeps_away_from() -> None:
+    (late,) = objects(batch("600m", 10, nominated=True))
+    away = pod("x").away_from("hostname", app="web").build()[0]
+    late["spec"]["affinity"] = away["spec"]["affinity"]
+    old = pod("old").on("c-0").requests(cpu="600m").terminating()
+    made = plan(snapshot(*NARROW, node("c-1").zone("c"), wide("500m"), old, late))
+    assert [m.destinations for m in made.moves] == [("c-1",)]
+
+
 @pytest.mark.parametrize("unschedulable", [False, True])
 def test_one_that_found_no_node_may_be_placed_later_than_a_replacement(unschedulable: bool) -> None:
     """It is in backoff: if the replacement takes c-0 first, its eviction was for nothing."""
