@@ -38,6 +38,8 @@ _TRIES = 4_000
 _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
 each domain of its constraints."""
+_WAYS = 64
+"""Ways in which some of several pods may be together on a node that are told apart."""
 _STAY = ("DaemonSet", "Node")
 """Owners of pods that are made on their node alone."""
 
@@ -353,18 +355,26 @@ class SpokenFor:
     def _closed(
         self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
     ) -> Iterator[Ints]:
-        """For each template of these: for how many pods a node has room, where the replacement would leave it
-        less; up to the number of these."""
-        taken = dict(self._simulation.state.holds(replacement))
-        for t in {id(c.pod.template): c.pod.template for c in comers}.values():
-            asks = self._simulation.state.asks(t)
-            fits = self._simulation.static(t)[nodes].astype(np.int64) * len(comers)
-            both = [(room[r][nodes], taken.get(r, 0), amount) for r, amount in asks]
-            before = np.min([fits, *(np.maximum(free, 0) // amount for free, _, amount in both)], axis=0)
-            after = np.min(
-                [fits, *(np.maximum(free - its, 0) // amount for free, its, amount in both)], axis=0
-            )
-            yield np.where(after < before, before, 0)
+        """Columns that tell nodes apart by which of these pods together have room there, and which with the
+        replacement beside them; 0 where it makes no difference."""
+        state, every = self._simulation.state, {id(c.pod.template): c.pod.template for c in comers}
+        number = Counter(id(c.pod.template) for c in comers)
+        sets, whole = _together([number[i] for i in every])
+        asks, taken = [dict(state.asks(t)) for t in every.values()], dict(state.holds(replacement))
+        elsewhere = np.array([~self._simulation.static(t)[nodes] for t in every.values()], np.int64)
+        before = (sets > 0).astype(np.int64) @ elsewhere == 0
+        after = before.copy()
+        for r in dict.fromkeys(chain.from_iterable(asks)):
+            needed = (sets @ np.array([a.get(r, 0) for a in asks], np.int64))[:, None]
+            for fits, free in ((before, room[r][nodes]), (after, room[r][nodes] - taken.get(r, 0))):
+                fits &= (needed <= free) | (needed == 0)
+        less = (before & ~after).any(axis=0)
+        if not whole:
+            # Of more together nothing is known: where not all have room, each node is of its own sort.
+            less |= before.any(axis=0) & ~after[-1]
+            yield np.where(less, np.arange(1, len(nodes) + 1), 0)
+        elif less.any():
+            yield from np.where(less, 1 + before + after, 0)
 
     def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer], closed: Iterable[Ints]) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
@@ -479,6 +489,20 @@ class SpokenFor:
         asked = self._simulation.state.constraints(template, hard=True)
         counted = any(c.counts(replacement.namespace, replacement.labels) for c in asked)
         return counted or can_conflict(template, replacement)
+
+
+def _together(numbers: Sequence[int]) -> tuple[Ints, bool]:
+    """int64[S, T]: how many of each template are together, in any way: each alone, others up to
+    `_WAYS`, and all of them last; and whether that is every way."""
+    every, found = tuple(numbers), dict[tuple[int, ...], None]()
+    last = dict.fromkeys([(0,) * len(every)])
+    for _ in range(sum(every)):
+        more = ((way, i) for way in last for i, most in enumerate(every) if way[i] < most)
+        last = dict.fromkeys((*way[:i], way[i] + 1, *way[i + 1 :]) for way, i in more)
+        if found and len(found) + len(last) > _WAYS:
+            break
+        found |= last
+    return np.array([*found, every], np.int64), every in found
 
 
 def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:

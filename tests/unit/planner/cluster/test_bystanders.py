@@ -154,9 +154,12 @@ def test_nor_does_a_later_move_take_what_an_earlier_one_has_left_it() -> None:
     assert len(made.moves) == 1
 
 
-def two_that_move_to_one_node(large: str = "b-0") -> list[Json]:
+def two_that_move_to_one_node(
+    large: str = "b-0", other: str = "1500m", takes: str = "500m", small: int = 0
+) -> list[Json]:
     """The first move takes the one node that two drained pods would go to; then both need b-1, which is alike
-    to what takes none of them (`large`) for the second move."""
+    to what takes none of them (`large`) for the second move. `other`: what one of them asks for; `takes`:
+    what the second move does; `small`: how many small ones there are beside them."""
     there = [
         node("a-0").zone("a").label("x", "").label("y", ""),
         node("b-x").zone("b").cpu("4700m").label("x", "").label("pool", "b"),
@@ -164,16 +167,21 @@ def two_that_move_to_one_node(large: str = "b-0") -> list[Json]:
         node(large).zone("b").cpu(32).label("y", ""),
         node("z-old").zone("b").label("pool", "b").taint(LEAVES),
     ]
-    drained = [deployment(n).requests(cpu="1500m").selects(pool="b").placed({"z-old": 1}) for n in "de"]
+    sizes = {"d": "1500m", "e": other, **{f"s{i}": "1m" for i in range(small)}}
+    drained = [deployment(n).requests(cpu=c).selects(pool="b").placed({"z-old": 1}) for n, c in sizes.items()]
     first = deployment("first").spread("zone").requests(cpu="3500m").selects(x="").placed({"a-0": 2})
-    second = deployment("second").spread("zone").requests(cpu="500m").selects(y="").placed({"a-0": 2})
+    second = deployment("second").spread("zone").requests(cpu=takes).selects(y="").placed({"a-0": 2})
     fill = deployment("fill").requests(cpu="28800m").placed({"b-1": 1, large: 1})
     return objects(*there, *drained, first, second, fill)
 
 
+@pytest.mark.parametrize(
+    ("other", "takes", "small"), [("1500m", "500m", 0), ("1700m", "100m", 0), ("1690m", "100m", 8)]
+)
 @pytest.mark.parametrize("large", ["b-0", "b-2"])
-def test_nor_what_it_has_left_two_of_them(large: str) -> None:
-    made = plan(decoded(two_that_move_to_one_node(large)))
+def test_nor_what_it_has_left_two_of_them(large: str, other: str, takes: str, small: int) -> None:
+    """Beside the second move b-1 has room for each of them, and not for both."""
+    made = plan(decoded(two_that_move_to_one_node(large, other, takes, small)))
     assert [m.owner.metadata.name for m in made.moves] == ["first"]
 
 
