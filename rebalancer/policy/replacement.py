@@ -33,7 +33,7 @@ from rebalancer.model.pod import (
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import NodeSelector, canonical
-from rebalancer.model.snapshot import ONLY_MAKE_PODS, Snapshot
+from rebalancer.model.snapshot import ONLY_MAKE_PODS, Alike, Snapshot
 from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import NodeTable
@@ -162,9 +162,35 @@ class Replacements:
         if owner.template is not None and self._unsettled(built, owner.template, runs):
             unread = owner.runtime_class and runs is None
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
-        if owner.template is not None and (less := _less(built, owner.template)):
+        less = _less(built, owner.template) if owner.template is not None else {}
+        if (newest := self.newest(owner)) is not None:
+            # What admission has come to give new pods, such as a larger sidecar, it gives the next one.
+            takes = (newest.by_spec or newest).requests
+            more = {r: n - built.requests.get(r, 0) for r, n in takes.items() if n > built.requests.get(r, 0)}
+            built = _larger_by(more, built) if more else built
+            add(less, more)
+        if less:
             built = replace(built, may_lack=less)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
+
+    @remembered(by=lambda owner: owner.key)
+    def newest(self, owner: Workload) -> PodTemplate | None:
+        """Of the owner's youngest Ready pod, where others are older and of other templates; else None."""
+        groups = self._of_controllers.get((owner.kind, owner.namespace, owner.name), ())
+        ready = [p for g in groups for p in g.pods if p.ready] if len(groups) > 1 else []
+        if len({p.created for p in ready}) < 2:
+            return None
+        return max(ready, key=lambda p: (p.created or 0.0, p.uid)).template
+
+    @cached_property
+    def _of_controllers(self) -> Mapping[tuple[str, str, str], list[Alike]]:
+        """By kind, namespace and name: the pods of each controller."""
+        found: dict[tuple[str, str, str], list[Alike]] = defaultdict(list)
+        for group in self._snapshot.live if self._snapshot is not None else ():
+            if group.template.controller is not None:
+                _, kind, name = group.template.controller
+                found[kind, group.template.namespace, name].append(group)
+        return found
 
     def next_of(self, owner: Workload, like: Pod | None, made_by: Workload | None) -> PodTemplate | None:
         """The next pod of an owner by its own template; None if that is not known. What admission gave a pod
@@ -414,8 +440,11 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     return msgspec.structs.replace(pod, **changes) if changes else pod
 
 
-def edited(pod: PodTemplate, owner: Workload, *, alike: bool = True) -> Reason | None:
-    """Why a pod stays from which the owner's template differs so that no replacement can be planned with.
+def edited(
+    pod: PodTemplate, owner: Workload, *, alike: bool = True, newest: PodTemplate | None = None
+) -> Reason | None:
+    """Why a pod stays from which the owner's template differs so that no replacement can be planned with, or
+    the `newest` of the owner's pods.
 
     That is: other affinity, another scheduler, other scheduling gates, or host ports that only the template
     has, or a StatefulSet's other claims. A scheduler, affinity or constraints that only the pod has are
@@ -435,15 +464,22 @@ def edited(pod: PodTemplate, owner: Workload, *, alike: bool = True) -> Reason |
         or _other_claims(pod, owner, asked)
         or (bare and _rolls_out(pod, asked))
         or ((bare or not alike) and _has_more(pod, asked))
+        or (newest is not None and newest is not pod and _placed_by(newest) != _placed_by(pod))
     ):
         return None
     return Reason(
         ReasonCode.ROLLOUT_IN_PROGRESS,
-        "its owner's template was changed after the pod was made, or a webhook changed the pod: its "
+        "its owner's template was changed after the pod was made, or a webhook treats pods differently: its "
         "replacement would differ",
         {},
         "let the owner replace its pods",
     )
+
+
+def _placed_by(t: PodTemplate) -> bytes:
+    """What decides where a pod goes, beside room."""
+    tolerated = sorted(str(x) for x in t.tolerations if x.key not in _BY_DEFAULT)
+    return msgspec.json.encode((t.scheduler_name, t.affinity, t.spread, t.node_selector, tolerated))
 
 
 def alike(templates: Iterable[PodTemplate]) -> bool:

@@ -161,9 +161,11 @@ class _SinglePods:
         owner = self._evictable.owners.of(pod)
         if owner is None:
             return None
-        if (reason := edited(pod.template, owner, alike=self._alike(owner))) is not None:
+        replacements = self._evictable.replacements
+        newest = replacements.newest(owner)
+        if (reason := edited(pod.template, owner, alike=self._alike(owner), newest=newest)) is not None:
             return reason
-        replacement = self._evictable.replacements.of(pod.template, owner)
+        replacement = replacements.of(pod.template, owner)
         if replacement is pod.template:
             return None
         groups = self._groups

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.replacement import Replacements, edited
-from tests.support.build import OwnerBuilder, deployment, nodes, objects, replica_set, stateful_set
+from tests.support.build import OwnerBuilder, deployment, node, nodes, objects, replica_set, stateful_set
 from tests.support.build import decoded as snapshot_of
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
@@ -184,14 +185,14 @@ def test_the_owners_affinity_and_scheduler_win() -> None:
     assert selector.match_labels == {"app": "api"}
 
 
-def stays(pod: Json, template: Json, owner: OwnerBuilder, **known: bool) -> bool:
+def stays(pod: Json, template: Json, owner: OwnerBuilder, *, alike: bool = True) -> bool:
     """Whether a pod with this in its spec stays, for this in the spec of its owner's template."""
     things = patched("Pod", {"spec": pod}, nodes(a=1), owner.placed({"a-0": 1}))
     s = snapshot_of(patched("ReplicaSet", {"spec": {"template": {"spec": template}}}, things))
     (one,) = s.pods
     holder = s.owner_of(one.namespace, one.owner)
     assert holder is not None
-    return edited(one.template, holder, **known) is not None
+    return edited(one.template, holder, alike=alike) is not None
 
 
 MORE: list[tuple[Json, Json]] = [
@@ -392,3 +393,51 @@ def test_a_node_selector_that_a_cluster_gives_to_all(
     owner = cluster.owner_of(pod.namespace, pod.owner)
     assert owner is not None
     assert bool(Replacements(cluster).of(pod.template, owner).unsettled) is not settled
+
+
+def younger(change: Any, *, at_the_same_time: bool = False) -> Any:
+    """What is planned for web (3, 0; zone b has room for 500m a node), of whose pods the last one differs."""
+    things = objects(
+        *(node(f"{z}-{i}").zone(z).cpu(cpu) for z, cpu in (("a", "8"), ("b", "500m")) for i in range(2)),
+        deployment("web").spread("zone").requests(cpu="200m").placed({"a-0": 2, "a-1": 1}),
+    )
+    last = [o for o in things if o["kind"] == "Pod"][-1]
+    change(last["spec"])
+    if not at_the_same_time:
+        last["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"
+    return plan(snapshot_of(things))
+
+
+def more(cpu: str) -> Any:
+    return lambda spec: spec["containers"].append(
+        {"name": "proxy", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    )
+
+
+def test_a_younger_pod_shows_what_admission_gives_new_ones() -> None:
+    moves = younger(more("100m")).moves
+    assert [(m.certain, m.replacement.requests["cpu"]) for m in moves] == [(True, 300)]
+    full = younger(more("400m"))
+    assert not full.moves, "600m find no node"
+    assert {b.reason.code for b in full.blocked} == {ReasonCode.NO_FEASIBLE_NODE}
+
+
+def test_one_that_is_as_old_shows_nothing() -> None:
+    found = younger(more("400m"), at_the_same_time=True)
+    assert [m.replacement.requests["cpu"] for m in found.moves] == [200]
+
+
+OF_WEBHOOKS = {
+    "a node selector": {"nodeSelector": {"pool": "x"}},
+    "another scheduler": {"schedulerName": "other"},
+    "affinity": {"affinity": anti("web")},
+    "a toleration": {"tolerations": [{"key": "x", "operator": "Exists"}]},
+}
+
+
+@pytest.mark.parametrize("what", OF_WEBHOOKS)
+def test_a_pod_stays_that_lacks_what_a_younger_one_was_given(what: str) -> None:
+    found = younger(lambda spec: spec.update(OF_WEBHOOKS[what]))
+    older = [b.reason for b in found.blocked if "treats pods differently" in b.reason.message]
+    assert older
+    assert not any(m.pod.name.endswith(("0", "1")) for m in found.moves)
