@@ -30,7 +30,7 @@ from rebalancer.planner.cluster.placing import can_open
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, comes_first
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
+from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -121,7 +121,8 @@ class Waiting:
         """`leaving`, `to_come`: pods that will be made anew (`Expelling`), or made, before long."""
         self._simulation = simulation
         self._groups = groups
-        pods = list(unsettled)
+        pods, to_come = list(unsettled), list(to_come)
+        self._unsettled, self._coming = pods, [*leaving, *to_come]
         self._now = self._every = _World(simulation, groups, pods)
         if simulation.unsure and (pods or simulation.early):
             with simulation.without_unsure():
@@ -129,6 +130,7 @@ class Waiting:
         late = [p for p in pods if not p.waits or self._late(p, bool(simulation.unsure or leaving))]
         self.spoken_for = SpokenFor(simulation, groups, pods, leaving, [*to_come, *simulation.early, *late])
         self._matters: dict[int, bool] = {}
+        self._open: tuple[int, dict[int, Bools]] = -1, {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
 
@@ -190,9 +192,64 @@ class Waiting:
 
     def why_not(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
         """Why the move is spoilt by pods that wait, or harms these or others; see `SpokenFor.left_out`."""
-        if (other := self.interferes(victim, replacement)) is not None:
+        other = self.interferes(victim, replacement)
+        if other is None and self._coming and victim.owner is not None and victim.owner.kind == "StatefulSet":
+            other = self._comes_before(replacement, nodes, victim)
+        if other is not None:
             return comes_first(victim, other)
         return self.spoken_for.left_out(victim, replacement, nodes, stays=stays)
+
+    def _comes_before(self, replacement: PodTemplate, nodes: Rows, victim: Pod) -> Pod | None:
+        """One that is made before a replacement that waits for its victim's end, and with all that wait or
+        come could take the last of the nodes."""
+        coming = [p for p in self._still_coming() if key_of(p) != key_of(victim)]
+        number = Counter(id(p.template) for p in (*self._unsettled, *coming))
+        within = among(self._simulation.state.table.size, nodes)
+
+        def some(able: Mapping[int, Bools]) -> list[tuple[PodTemplate, Bools]]:
+            """Those that may go to the nodes, if they together could take the last of them."""
+            there = [
+                (t, able[i]) for i, t in world.templates.items() if number[i] and (able[i] & within).any()
+            ]
+            return [] if not there or world.room_for_all(there, within, replacement, number) else there
+
+        world = self._ahead
+        if not some({i: self._simulation.static(t) for i, t in world.templates.items()}):
+            return None
+        able = {id(t) for t, _ in some(self._open_to_coming())}
+        return next((p for p in coming if id(p.template) in able), None)
+
+    def _still_coming(self) -> list[Pod]:
+        """Those that are to be made, and those that are to leave where they are."""
+        there = self._simulation.state.pods
+        return [p for p in self._coming if not p.node_name or key_of(p) in there]
+
+    @cached_property
+    def _ahead(self) -> _World:
+        """All that wait or come."""
+        return _World(self._simulation, self._groups, [*self._unsettled, *self._coming])
+
+    def _open_to_coming(self) -> dict[int, Bools]:
+        """bool[N] by template: nodes that may take one that waits or comes, once all that leaves is gone. Its
+        constraints bar nodes where it comes alone, and they are kept: nobody is moved for them."""
+        state, groups = self._simulation.state, self._groups
+        if self._open[0] != state.mark:
+            found, coming = dict[int, Bools](), self._still_coming()
+            beside: dict[str, list[PodTemplate]] = defaultdict(list)
+            for p in (*self._unsettled, *coming):
+                beside[p.namespace].append(p.template)
+            kept = {g.index for g in groups.all if not g.excess(g.counts(state))}
+            bound: dict[int, bool] = {}
+            for i, t in self._ahead.templates.items():
+                hard = state.constraints(t, hard=True)
+                counted = (any(c.counts(o.namespace, o.labels) for c in hard) for o in beside[t.namespace])
+                bound[i] = kept.issuperset(groups.carried(t)) and sum(counted) <= 1
+            leaving = [key_of(p) for p in coming if p.node_name]
+            with self._asked_of_every(), state.removed(k for k in leaving if k in state.pods):
+                for i, t in self._ahead.templates.items():
+                    found[i] = self._ahead.feasible(t, spread=bound[i])
+            self._open = state.mark, found
+        return self._open[1]
 
     def _late(self, pod: Pod, ending: bool) -> bool:
         """Whether the pod may be placed after a replacement: it is in backoff, or waits for another's end."""
@@ -345,7 +402,7 @@ class _World:
                         return t
                     taken = taken | self._closed(t, nodes, replacement)
                 open_ = simulation.framework(replacement).feasible(replacement) & within[gone]
-                if (open_ & ~taken).any() or (placed and self._room_for_all(placed, open_, replacement)):
+                if (open_ & ~taken).any() or (placed and self.room_for_all(placed, open_, replacement)):
                     continue
                 number = sum(len(self.pods[id(t)]) for t in concerned)
                 if last := self._last(found, number == 1 and not chained, open_, replacement):
@@ -523,11 +580,15 @@ class _World:
             closed = closed | (domains.present & np.isin(domains.ids, domains.ids[nodes & domains.present]))
         return closed
 
-    def _room_for_all(
-        self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate
+    def room_for_all(
+        self,
+        waiting: Sequence[tuple[PodTemplate, Bools]],
+        nodes: Bools,
+        replacement: PodTemplate,
+        number: Mapping[int, int] | None = None,
     ) -> bool:
         """Whether one of the nodes has room for the replacement with all that wait, where each may go, or
-        whether they cannot fill all."""
+        whether they cannot fill all. `number`: of each template, if not all."""
         state = self._simulation.state
         for t, open_ in waiting:
             if self._conflict(t, replacement):
@@ -537,7 +598,9 @@ class _World:
         which = [self._place[id(t)] for t, _ in waiting]
         asks = dict(state.asks(replacement))
         free = {r: state.allocatable(r) - state.requested[r] for r in asks}
-        held = {r: self._held[r][which] for r in asks if r in self._held}
+        counts = (len(self.pods[id(t)]) if number is None else number[id(t)] for t, _ in waiting)
+        many = np.fromiter(counts, np.int64)
+        held = {r: self._each[r][which] * many for r in asks if r in self._each}
         fits = np.ones(len(rows), np.bool_)
         for r, amount in asks.items():
             fits &= free[r][rows] - (there @ held[r] if r in held else 0) >= amount
@@ -550,14 +613,14 @@ class _World:
         return {key: i for i, key in enumerate(self.templates)}
 
     @cached_property
-    def _held(self) -> dict[str, Ints]:
-        """By resource: what all pods of each template hold together."""
+    def _each(self) -> dict[str, Ints]:
+        """By resource: what a pod of each template holds."""
         found: dict[str, Ints] = {}
-        for i, (key, t) in enumerate(self.templates.items()):
+        for i, t in enumerate(self.templates.values()):
             for resource, amount in self._simulation.state.holds(t):
                 if resource not in found:
                     found[resource] = np.zeros(len(self.templates), np.int64)
-                found[resource][i] = amount * len(self.pods[key])
+                found[resource][i] = amount
         return found
 
     def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:

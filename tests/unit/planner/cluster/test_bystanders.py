@@ -334,6 +334,58 @@ def test_a_rollout_keeps_the_room_for_its_next_pod(surge: int, moves: int) -> No
     assert len(plan(snapshot(*machines, *rollout(surge, 1 - surge), web())).moves) == moves
 
 
+def drained(**placed: int) -> Any:
+    return deployment("other").requests(cpu=3).spread("zone").placed({"z-0": 1, **placed})
+
+
+COMING_FIRST: dict[str, tuple[list[Any], dict[str, str], list[str]]] = {
+    "a drained one": ([other("z-0")], {"c-0": "3500m"}, []),
+    "where there is room for both": ([other("z-0")], {"c-0": "3900m"}, ["c-0"]),
+    "where there is another node": ([other("z-0")], {"c-0": "3500m", "c-1": "3500m"}, ["c-0", "c-1"]),
+    "two drained ones": ([other("z-0").placed({"z-0": 2})], {"c-0": "3500m", "c-1": "3500m"}, []),
+    "one that goes to another zone": ([other("z-0").selects(**ZONE_B)], {"c-0": "3500m"}, ["c-0"]),
+    "one whose constraint keeps it in its zone": (
+        [drained(**{"a-0": 1, "c-0": 1})],
+        {"c-0": "6500m"},
+        ["c-0"],
+    ),
+    "two whose constraint does": ([drained(**{"a-0": 1, "c-0": 1, "z-0": 2})], {"c-0": "6500m"}, []),
+    "one that does not share a node": (
+        [other("z-0").away_from("hostname", app="db")],
+        {"c-0": "3900m"},
+        [],
+    ),
+    "the next one of a rollout": (rollout(1), {"c-0": "3500m"}, []),
+    "one that a rollout takes away first": (rollout(0, 1), {"c-0": "3500m"}, ["c-0"]),
+}
+
+
+@pytest.mark.parametrize(("coming", "zone_c", "nodes"), COMING_FIRST.values(), ids=COMING_FIRST)
+def test_what_comes_while_a_victim_ends_may_take_the_room_of_its_replacement(
+    coming: list[Any], zone_c: dict[str, str], nodes: list[str]
+) -> None:
+    """Each has b-1, too. The replacement of a Deployment is made at once."""
+    machines = [
+        node("a-0").zone("a").cpu("4800m"),
+        node("b-0").zone("b").cpu(4),
+        node("b-1").zone("b").cpu(8),
+    ]
+    machines += [node(n).zone("c").cpu(cpu) for n, cpu in zone_c.items()]
+    machines += [node("z-0").zone("b").cpu(8).taint(LEAVES)]
+    for kind in (deployment, stateful_set):
+        db = kind("db").spread("zone").requests(cpu="900m").placed({"a-0": 2, "b-0": 1})
+        made = plan(snapshot(machines, *coming, db))
+        found = [n for m in made.moves for n in m.destinations if m.certain]
+        assert found == (sorted(zone_c) if kind is deployment else nodes), kind
+
+
+def test_a_victim_that_has_to_leave_its_node_is_not_in_its_own_way() -> None:
+    machines = [node(n).zone(n[0]).cpu(1) for n in ("a-0", "b-0", "c-0")]
+    db = stateful_set("db").spread("zone").requests(cpu=1).placed({"a-0": 1, "b-0": 1, "z-0": 1})
+    made = plan(snapshot(machines, node("z-0").zone("b").taint(LEAVES), db))
+    assert [(m.pod.node_name, m.destinations) for m in made.moves] == [("z-0", ("c-0",))]
+
+
 @pytest.mark.parametrize("strategy", [{"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 0}}, {}])
 def test_a_rollout_to_other_nodes_keeps_the_room_for_all_of_them(strategy: Json) -> None:
     """The second pod finds what the first leaves nowhere: the new revision selects zone b."""
