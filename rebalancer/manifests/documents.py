@@ -433,7 +433,7 @@ RESOURCES = (
     "nodes,pods,namespaces,services,replicationcontrollers,replicasets,deployments,statefulsets,"
     "controllerrevisions,daemonsets,jobs,poddisruptionbudgets,persistentvolumes,persistentvolumeclaims,"
     "storageclasses,csinodes,volumeattachments,csidrivers,csistoragecapacities,priorityclasses,"
-    "horizontalpodautoscalers,resourcequotas"
+    "horizontalpodautoscalers,resourcequotas,runtimeclasses"
 )
 KUBECTL = f"kubectl get {RESOURCES} -A -o json > cluster.json"
 """The command that writes a file with everything that is read, but for kinds that a cluster need not have."""
@@ -449,6 +449,7 @@ _GROUPS = {
     ),
     **dict.fromkeys(("NodeClaim", "NodePool"), "karpenter.sh"),
     "DeviceClass": "resource.k8s.io",
+    "RuntimeClass": "node.k8s.io",
     "VerticalPodAutoscaler": "autoscaling.k8s.io",
 }
 CLUSTER_SCOPED = frozenset(
@@ -464,6 +465,7 @@ CLUSTER_SCOPED = frozenset(
         "NodeClaim",
         "NodePool",
         "DeviceClass",
+        "RuntimeClass",
     }
 )
 

@@ -619,6 +619,12 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "DeviceClass": fields(metadata=META, spec=fields(extendedResourceName=resource)),
+    "RuntimeClass": fields(
+        metadata=META,
+        handler=name,
+        overhead=fields(podFixed=_QUANTITIES),
+        scheduling=fields(nodeSelector=labels, tolerations=each(requirement)),
+    ),
     "NodePool": fields(
         metadata=META,
         spec=fields(

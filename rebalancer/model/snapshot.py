@@ -43,6 +43,7 @@ from rebalancer.model.workload import (
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
+    RuntimeClass,
     Service,
     VerticalPodAutoscaler,
     Workload,
@@ -69,6 +70,7 @@ Object = (
     | NodePool
     | VerticalPodAutoscaler
     | DeviceClass
+    | RuntimeClass
     | ObjectMeta
 )
 """Any value that is read. ObjectMeta stands for a ControllerRevision, of which only the metadata is read."""
@@ -92,6 +94,7 @@ PLAIN: dict[str, type[Struct]] = {
     "NodePool": NodePool,
     "VerticalPodAutoscaler": VerticalPodAutoscaler,
     "DeviceClass": DeviceClass,
+    "RuntimeClass": RuntimeClass,
 }
 """Kinds whose value has the fields of the API, so that one generic decoder reads them."""
 WORKLOADS = frozenset(
@@ -108,7 +111,10 @@ KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})
 
 # What cannot be known if a kind is missing, because a file has no object of it or it may not be listed.
 
-ADD_ONS = {"NodeClaim": NODEPOOL, "NodePool": NODEPOOL, "VerticalPodAutoscaler": "", "DeviceClass": ""}
+ADD_ONS = {
+    **dict.fromkeys(("NodeClaim", "NodePool"), NODEPOOL),
+    **dict.fromkeys(("VerticalPodAutoscaler", "DeviceClass", "RuntimeClass"), ""),
+}
 """Kinds that a cluster need not have, and that no plan waits for; each with the label of nodes that shows in
 a file that its cluster had them, "" where nothing does."""
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -268,6 +274,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     node_pools: tuple[NodePool, ...] = ()
     vertical_autoscalers: tuple[VerticalPodAutoscaler, ...] = ()
     device_classes: tuple[DeviceClass, ...] = ()
+    runtime_classes: Mapping[str, RuntimeClass] = {}
 
     @cached_property
     def live(self) -> tuple[Alike, ...]:
@@ -426,6 +433,7 @@ def assemble(
         node_pools=of(NodePool),
         vertical_autoscalers=of(VerticalPodAutoscaler),
         device_classes=of(DeviceClass),
+        runtime_classes=named(RuntimeClass),
     )
 
 

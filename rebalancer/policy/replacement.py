@@ -131,9 +131,9 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
 
 
 class Replacements:
-    """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers and
-    PriorityClasses count; None: none. `runtime_classes`: by name, as far as they were read. `nodes`: those of
-    now, where the snapshot's are older."""
+    """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers,
+    PriorityClasses and RuntimeClasses count; None: none. `runtime_classes`: more of these, by name, as only
+    files have all. `nodes`: those of now, where the snapshot's are older."""
 
     def __init__(
         self,
@@ -148,7 +148,8 @@ class Replacements:
         self._default_class = min(
             (c for c in classes.values() if c.global_default), key=lambda c: c.value, default=None
         )
-        self._runtime_classes = runtime_classes or {}
+        of_file = snapshot.runtime_classes if snapshot is not None else {}
+        self._runtime_classes = {**of_file, **(runtime_classes or {})}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
         self._nodes = nodes or (snapshot.nodes if snapshot is not None else ())
 

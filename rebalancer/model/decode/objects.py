@@ -17,7 +17,13 @@ from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, PLAIN, WORKLOADS, Object
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
-from rebalancer.model.workload import UNASKED, ResourceQuota, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import (
+    UNASKED,
+    ResourceQuota,
+    RuntimeClass,
+    VerticalPodAutoscaler,
+    Workload,
+)
 
 # JSON of a node → `Node`, with what nodes have in common as one object in all of them.
 #
@@ -295,6 +301,8 @@ def _check_quantities(value: Object) -> None:
         fields = {"": {name: size for name, size in sizes.items() if size is not None}}
     elif isinstance(value, NodePool):
         fields = {"spec.limits": value.spec.limits, "status.resources": value.status.resources}
+    elif isinstance(value, RuntimeClass) and value.overhead is not None:
+        fields = {"overhead.podFixed": value.overhead.pod_fixed}
     elif isinstance(value, VerticalPodAutoscaler):
         found = value.status.recommendation.container_recommendations
         place = "status.recommendation.containerRecommendations"

@@ -128,7 +128,7 @@ def test_a_proxys_page_is_not_taken_for_a_verdict() -> None:
 
 
 def test_every_kind_that_is_decoded_has_a_place_and_a_consequence() -> None:
-    assert set(RESOURCES) == KINDS
+    assert {*RESOURCES, "RuntimeClass"} == KINDS, "a cluster's are read by name"
     assert {k for k, r in RESOURCES.items() if not r.without} == {"Node", "Pod"}
 
 

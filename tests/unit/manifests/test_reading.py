@@ -372,6 +372,14 @@ def test_vertical_autoscalers_of_which_one_is_malformed_count_as_refused(broken:
     assert snapshot_of(*CLUSTER, good, good | broken).refused == {"VerticalPodAutoscaler"}
 
 
+def test_a_runtime_class_whose_overhead_is_no_quantity_is_left_out() -> None:
+    good = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "a"}, "handler": "h"}
+    broken = good | {"metadata": {"name": "b"}, "overhead": {"podFixed": {"cpu": "much"}}}
+    snapshot = snapshot_of(*CLUSTER, good, broken)
+    assert {name: c.handler for name, c in snapshot.runtime_classes.items()} == {"a": "h"}
+    assert any("overhead.podFixed" in w for w in snapshot.warnings)
+
+
 def test_node_claims_are_missed_only_where_karpenter_is() -> None:
     drifted = {"type": "Drifted", "status": "True"}
     claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},

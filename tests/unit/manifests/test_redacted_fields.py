@@ -41,7 +41,8 @@ def _sample(info: inspect.Type, field: str) -> Any:
                 return {"rebalancer.io/evict": "never"}
             if field in DISKS:
                 return {DISKS[field]: "x"}
-            amounts = ("hard", "used", "capacity", "allocatable", "requests", "target", "limits", "resources")
+            amounts = {"hard", "used", "capacity", "allocatable", "requests", "target", "limits", "resources"}
+            amounts.add("podFixed")
             return {"pods": "2"} if field in amounts else {"a": "b"}
         case inspect.VarTupleType() | inspect.ListType():
             return [_sample(info.item_type, field)]

@@ -441,3 +441,21 @@ def test_a_pod_stays_that_lacks_what_a_younger_one_was_given(what: str) -> None:
     older = [b.reason for b in found.blocked if "treats pods differently" in b.reason.message]
     assert older
     assert not any(m.pod.name.endswith(("0", "1")) for m in found.moves)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_pods_that_a_runtime_class_of_the_file_sends_to_nodes_of_its_own(read: bool) -> None:
+    sandbox = {"pool": "sandbox"}
+    there = (*(node(f"{z}-0").zone(z).label("pool", "sandbox") for z in "ab"), node("c-0").zone("c"))
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    things = patched("Pod", {"spec": {"runtimeClassName": "kata", "nodeSelector": sandbox}}, *there, web)
+    for kind in ("ReplicaSet", "Deployment"):
+        template = {"spec": {"template": {"spec": {"runtimeClassName": "kata"}}}}
+        things = patched(kind, template, *things)
+    if read:
+        kata = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+        things.append(kata | {"scheduling": {"nodeSelector": sandbox}})
+    found = plan(snapshot_of(things))
+    assert len(found.moves) == (2 if read else 0)
+    said = any("its RuntimeClass was not read" in b.reason.message for b in found.blocked)
+    assert said is not read
