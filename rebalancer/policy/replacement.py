@@ -465,7 +465,7 @@ def edited(
         or _other_claims(pod, owner, asked)
         or (bare and _rolls_out(pod, asked))
         or ((bare or not alike) and _has_more(pod, asked))
-        or (newest is not None and newest is not pod and _placed_by(newest) != _placed_by(pod))
+        or (newest is not None and newest is not pod and _goes_elsewhere(newest, pod))
     ):
         return None
     return Reason(
@@ -477,10 +477,15 @@ def edited(
     )
 
 
-def _placed_by(t: PodTemplate) -> bytes:
-    """What decides where a pod goes, beside room."""
-    tolerated = sorted(str(x) for x in t.tolerations if x.key not in _BY_DEFAULT)
-    return msgspec.json.encode((t.scheduler_name, t.affinity, t.spread, t.node_selector, tolerated))
+def _goes_elsewhere(newest: PodTemplate, pod: PodTemplate) -> bool:
+    """Whether other nodes are for the newest pod than for this one, beside room."""
+    tolerated = ({t for t in x.tolerations if t.key not in _BY_DEFAULT} for x in (newest, pod))
+    return (
+        (newest.scheduler_name, newest.node_selector) != (pod.scheduler_name, pod.node_selector)
+        or next(tolerated) != next(tolerated)
+        or any(_differing(newest.affinity, pod.affinity))
+        or bool(_further(newest, pod, newest.labels))
+    )
 
 
 def alike(templates: Iterable[PodTemplate]) -> bool:

@@ -427,6 +427,24 @@ def test_one_that_is_as_old_shows_nothing() -> None:
     assert [m.replacement.requests["cpu"] for m in found.moves] == [200]
 
 
+def test_constraints_into_which_a_newer_api_server_has_merged_labels_are_no_others() -> None:
+    """Rule: pkg/registry/core/pod/strategy.go, of 1.34: matchLabelKeys are merged into the selector."""
+    (keyed,) = spread(1, matchLabelKeys=["pod-template-hash"])
+    things = objects(
+        *nodes(a=2, b=2),
+        deployment("web").spread("zone", match_label_keys=("pod-template-hash",)).placed({"a-0": 3}),
+    )
+    last = [o for o in things if o["kind"] == "Pod"][-1]
+    last["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"
+    its = [last["metadata"]["labels"]["pod-template-hash"]]
+    keyed["labelSelector"]["matchExpressions"] = [
+        {"key": "pod-template-hash", "operator": "In", "values": its}
+    ]
+    last["spec"]["topologySpreadConstraints"] = [keyed]
+    moves = plan(snapshot_of(things)).moves
+    assert [m.certain for m in moves] == [True]
+
+
 OF_WEBHOOKS = {
     "a node selector": {"nodeSelector": {"pool": "x"}},
     "another scheduler": {"schedulerName": "other"},
