@@ -314,9 +314,9 @@ def refused(pod: Pod, code: ReasonCode, message: str = "", *, remedy: str = "", 
 
 def comes_first(pod: Pod, other: Pod) -> Refusal:
     """A pod that stays in favour of one that waits for a node, that ends and is made again, or is to come."""
-    what = f"{other.key} {'waits for a node' if other.waits else 'ends and is made again'}, and"
-    if not other.uid:
-        what = _named(other)
+    what = _named(other)
+    if other.uid:
+        what = f"{other.key} {'waits for a node' if other.waits else 'ends and is made again'}, and"
     return refused(pod, ReasonCode.PENDING_PODS, f"{what} may take what the replacement needs")
 
 

@@ -132,8 +132,8 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
 
 class Replacements:
     """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers,
-    PriorityClasses and RuntimeClasses count; None: none. `runtime_classes`: more of these, by name, as only
-    files have all. `nodes`: those of now, where the snapshot's are older."""
+    PriorityClasses and RuntimeClasses count; None: none. `runtime_classes`: further ones by name, as only a
+    file has them in its snapshot. `nodes`: those of now, where the snapshot's are older."""
 
     def __init__(
         self,
@@ -478,7 +478,7 @@ def edited(
 
 
 def _goes_elsewhere(newest: PodTemplate, pod: PodTemplate) -> bool:
-    """Whether other nodes are for the newest pod than for this one, beside room."""
+    """Whether the newest pod may go to other nodes than this one, whatever their room."""
     tolerated = ({t for t in x.tolerations if t.key not in _BY_DEFAULT} for x in (newest, pod))
     return (
         (newest.scheduler_name, newest.node_selector) != (pod.scheduler_name, pod.node_selector)

@@ -568,16 +568,18 @@ class Elsewhere:
         """bool[N]: nodes that had no room for the replacement before the waves, and have now, in the domains
         of those that are `judged`: such a domain may be open only if earlier moves of its component (`own`:
         of this wave) landed elsewhere than predicted."""
-        state, found = self._simulation.state, self._simulation.state.table.none
-        if own or id(move.component) in self._varied:
-            now, full = self._simulation.static(move.replacement) & ~judged, found
-            for resource, amount in state.asks(move.replacement):
-                most = state.allocatable(resource) - amount
-                now = now & (state.requested[resource] <= most)
-                full = full | (self._requested[resource] > most)
-            if (found := now & full).any():
-                domains = domains_of(move.component)
-                found &= members(domains, domains[judged])
+        state = self._simulation.state
+        if not own and id(move.component) not in self._varied:
+            return state.table.none
+        now, full = self._simulation.static(move.replacement) & ~judged, state.table.none
+        for resource, amount in state.asks(move.replacement):
+            most = state.allocatable(resource) - amount
+            now = now & (state.requested[resource] <= most)
+            full = full | (self._requested[resource] > most)
+        found = now & full
+        if found.any():
+            domains = domains_of(move.component)
+            found &= members(domains, domains[judged])
         return found
 
     def leaves_room(
