@@ -8,7 +8,8 @@ first of these the program is asked again, for what the scheduler could come to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
 from msgspec import Struct
 
@@ -30,6 +31,10 @@ _SINGLE = 20
 
 _FORBIDDEN = frozenset({ReasonCode.NOT_CERTAIN, ReasonCode.PENDING_PODS, ReasonCode.NODE_LEAVING})
 """Reasons by which a move is forbidden that could be made."""
+
+
+Asked = Callable[[], Mapping[str, Ints]]
+"""Of each resource, int64[N], what all pods that carry a hard constraint and may move ask for."""
 
 
 class Stays(Struct, frozen=True, eq=False):
@@ -66,11 +71,15 @@ def least(
     whose excess counts; `left`: what the plan leaves of it. What is beyond the effort is not asked."""
     if not stays:
         return Least()
-    asked: dict[str, Ints] = {}
     every = classes.all
-    if any(s.classes for s in stays):
+
+    @cache
+    def asked() -> Mapping[str, Ints]:
         # Who of a whole cluster may move is a question for each of its pods.
-        add_yields(asked, (c for c in every if c.carried), simulation)
+        given: dict[str, Ints] = {}
+        add_yields(given, (c for c in every if c.carried), simulation)
+        return given
+
     found = [_of(simulation, s, asked, effort) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
     together = _together(simulation, every, groups, in_view, effort)
@@ -86,16 +95,31 @@ def least(
     )
 
 
-def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], effort: Effort) -> LeastExcess:
+def _of(simulation: Simulation, stays: Stays, asked: Asked, effort: Effort) -> LeastExcess:
     """The bound of one component, all pods of others out of its way."""
     if not stays.classes:
         return LeastExcess(sum(stays.residual), True)
-    component = _component(simulation, stays.groups, stays.classes, asked)
     # With several, the closed form rests on what the scheduler lets onto a node.
-    by = deciding(component) if len(component.groups) == 1 else None
-    if by is not None:
-        return LeastExcess(ClosedForm(component, by, anywhere=True).start_least(), True)
+    closed = _closed(simulation, stays, asked, anywhere=True) if len(stays.groups) == 1 else None
+    if closed is not None:
+        return LeastExcess(closed, True)
+    component = _component(simulation, stays.groups, stays.classes, asked())
     return _program(component, range(len(component.groups)), effort)
+
+
+def _closed(simulation: Simulation, stays: Stays, asked: Asked, *, anywhere: bool) -> int | None:
+    """The closed form of a component's bound; None where it has none.
+
+    First all pods of others stay where they are: if there need be no excess then, there need be none at all.
+    """
+    excess = None
+    for others in (dict[str, Ints], asked):
+        component = _component(simulation, stays.groups, stays.classes, others())
+        by = deciding(component)
+        excess = ClosedForm(component, by, anywhere=anywhere).start_least() if by is not None else None
+        if excess == 0:
+            break
+    return excess
 
 
 def _component(
@@ -104,8 +128,8 @@ def _component(
     classes: tuple[PodClass, ...],
     asked: Mapping[str, Ints],
 ) -> Component:
-    """Groups with their classes, the pods of all other classes out of their way. `asked`: what all of them
-    ask for that may move."""
+    """Groups with their classes, all pods out of their way of which `asked` says what they ask for; their own
+    are among these."""
     own: dict[str, Ints] = {}
     add_yields(own, classes, simulation)
     others = {resource: amount - own.get(resource, 0) for resource, amount in asked.items()}
@@ -136,13 +160,13 @@ def _program(component: Component, groups: Sequence[int], effort: Effort) -> Lea
     return least_excess(Program(component, component.start, buckets, None, only=groups), effort)
 
 
-def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], effort: Effort) -> int:
+def _admitted(simulation: Simulation, stays: Stays, asked: Asked, effort: Effort) -> int:
     """The least excess of the component that the scheduler could come to without harm."""
     if not stays.classes:
         return sum(stays.residual)
-    component = _component(simulation, stays.groups, stays.classes, asked)
-    if (by := deciding(component)) is not None:
-        return ClosedForm(component, by).start_least()
+    if (closed := _closed(simulation, stays, asked, anywhere=False)) is not None:
+        return closed
+    component = _component(simulation, stays.groups, stays.classes, asked())
     buckets, groups = (
         NodeBuckets(component).buckets(component.start),
         range(len(component.groups)),
@@ -155,7 +179,7 @@ def _single(
     simulation: Simulation,
     stays: Sequence[Stays],
     found: Sequence[LeastExcess],
-    asked: Mapping[str, Ints],
+    asked: Asked,
     effort: Effort,
 ) -> dict[int, int]:
     """The bounds of single groups, those that keep most first."""
@@ -172,7 +196,7 @@ def _single(
     for _, s, i in sorted(to_ask)[:_SINGLE]:
         if effort.gone:
             break
-        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, asked), [i], effort)
+        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, asked()), [i], effort)
         known[stays[s].groups[i].index] = min(bound.excess, stays[s].residual[i])
     return known
 

@@ -400,8 +400,9 @@ def _fewest(
     bare = fewest_nodes(first.component, (), effort)
     if bare is None:
         return None
-    if bare.exact and not bare.excess:
-        return first, bare, thought_of.whole
+    if not bare.excess:
+        # Nor would the program use another node, however many there were.
+        return first, bare, bare.exact and thought_of.whole
     every = Posed(first.snapshot, options, keep, thought_of.every)
     chosen = _useful(every)
     found, proved = (first, bare), bare.exact and not chosen

@@ -357,10 +357,21 @@ class Classes:
 
 def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: Simulation) -> None:
     """Adds to `given`, int64[N] by resource, what the movable pods of these classes take."""
-    for pod_class in classes:
-        nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
-        pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
-        add_held(given, pod_class.replacement, nodes, np.array(pods, dtype=np.int64), simulation)
+    every = list(classes)
+    on = [len(c.by_node) for c in every]
+    nodes = np.fromiter((node for c in every for node in c.by_node), dtype=np.intp)
+    movable = (len(pods) - c.pinned.get(node, 0) for c in every for node, pods in c.by_node.items())
+    pods = np.fromiter(movable, dtype=np.int64)
+    each: dict[str, Ints] = {}
+    for place, pod_class in enumerate(every):
+        for resource, amount in simulation.state.holds(pod_class.replacement):
+            if resource not in each:
+                each[resource] = np.zeros(len(every), dtype=np.int64)
+            each[resource][place] = amount
+    for resource, amounts in each.items():
+        there = given.setdefault(resource, simulation.state.table.none.astype(np.int64))
+        np.add.at(there, nodes, pods * np.repeat(amounts, on))
+    for pod_class in every:
         _add(given, pod_class.surplus)
 
 

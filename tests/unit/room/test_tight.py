@@ -7,7 +7,7 @@ location that failed and came back.
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -19,6 +19,8 @@ from rebalancer.planner.plan import Plan
 from rebalancer.report.missing_room import headline
 from rebalancer.room import room, search
 from rebalancer.room import search as searching
+from tests.perf.clusters import tight
+from tests.perf.clusters.tight import Tight
 
 TIGHT = Path(__file__).parents[2] / "scenarios" / "tight"
 
@@ -59,3 +61,14 @@ def test_the_plan_ends_and_its_advice_takes_a_share_of_it(
     assert not advice.proved
     said = headline(advice)
     assert "not searched to the end" in said or advice.nodes
+
+
+def test_where_a_placement_has_no_excess_without_further_nodes_none_is_asked_for_with_them() -> None:
+    cluster = tight.snapshot(Tight(60, 900, 10, 12, resources=6, seed=15, own_sizes=True))
+    made = plan(cluster, PlanOptions())
+    assert made.residual_excess
+    with patch.object(search, "fewest_nodes", Mock(side_effect=added_nodes.fewest_nodes)) as asked:
+        advice = room(cluster, PlanOptions(), made)
+    assert asked.call_count == 1
+    assert advice.searched
+    assert advice.number == 1, "one more node, with which the plan finds a way"
