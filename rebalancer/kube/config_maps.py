@@ -334,7 +334,7 @@ def set_brake(
     def change(annotations: dict[str, str]) -> str | None:
         before = annotations.pop(key, None)
         if value is not None:
-            annotations[key] = value if before is None or before in value else _both(before, value)
+            annotations[key] = value if before is None else _both(before, value)
         return before
 
     def _end(said: str) -> float:
@@ -345,7 +345,7 @@ def set_brake(
         if _end(before) >= _end(value):
             return before
         holds = _end(before) > (connection.time() or time.time())
-        return f"{value}; before: {before}" if holds else value
+        return f"{value}; before: {before}" if holds and before not in value else value
 
     return edit_annotations(connection, place, change, create={} if create else None)
 

@@ -201,6 +201,14 @@ def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str
     assert everywhere == {r.plural for r in RESOURCES.values() if not r.namespaced}
 
 
+def test_of_the_namespaces_that_are_read_only_those_in_scope_may_be_evicted_from() -> None:
+    narrow = {**FIRST, "evictions": {"enabled": True, "namespaces": ["pay"]}, "prevention": {"scaleIn": "all"}}
+    rights = granted(chart({**narrow, **WITHIN}))
+    harm = {("create", "pods/eviction"), ("patch", "pods")}
+    assert {r.namespace for r in rights if (r.verb, r.resource) in harm} == {"pay"}
+    assert {r.namespace for r in rights if (r.verb, r.resource) == ("list", "pods")} == {"default", "pay"}
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_every_right_is_used_and_none_is_missing(name: str, tmp_path: Path) -> None:
     with installed(RUNS[name], tmp_path) as (run, rights):

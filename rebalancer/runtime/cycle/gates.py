@@ -29,7 +29,7 @@ FRESH = 1.0
 """Seconds that may pass between the beginning of a last look and the request."""
 _HOME_EVERY, _REFUSED_EVERY = 5.0, 60.0
 """Seconds after which the brake's own namespace is read again, as the brake itself is the place for a pause;
-and after a refusal."""
+and after refusals at most: the first are asked again sooner."""
 
 
 class Pauses:
@@ -42,6 +42,11 @@ class Pauses:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, float, float]] = {}
+        self.home: ObjectMeta | None = None
+        """The brake's namespace, once it could be read."""
+        self.ask_home = -inf
+        """When it is read again; `refused`: how often it was refused since."""
+        self.refused = 0
 
     def why_not(self, what: str, notes: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
         """As `paused` says, and for a slip."""
@@ -85,8 +90,6 @@ class PauseCheck:
         self._pauses = pauses or Pauses()
         self._begun: tuple[float, tuple[Brake, ObjectMeta | None] | KubeError] | None = None
         self._out: Paused = {}
-        self._home: tuple[float, ObjectMeta | None] = -inf, None
-        """When its namespace is read again, and what it said."""
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
@@ -101,20 +104,22 @@ class PauseCheck:
 
         Raises KubeError, also of a namespace that could be read and may not be any more.
         """
-        at = self._clock.monotonic()
-        if at < self._home[0]:
-            return self._brakes.everything(self._place), self._home[1]
+        at, pauses = self._clock.monotonic(), self._pauses
+        if at < pauses.ask_home:
+            return self._brakes.everything(self._place), pauses.home
         with ThreadPoolExecutor(1, thread_name_prefix="pause") as pool:
             home = pool.submit(self._brakes.namespace, self._place.namespace)
             brake = self._brakes.everything(self._place)
             try:
-                self._home = at + _HOME_EVERY, home.result()
+                pauses.home, pauses.refused = home.result(), 0
+                pauses.ask_home = at + _HOME_EVERY
             except ForbiddenError as e:
-                if self._home[1] is not None:
+                if pauses.home is not None:
                     raise
                 log.info("whether %s pauses is asked again later: %s", self._place.home.kubectl, e.message)
-                self._home = at + _REFUSED_EVERY, None
-        return brake, self._home[1]
+                pauses.ask_home = at + min(2.0**pauses.refused, _REFUSED_EVERY)
+                pauses.refused += 1
+        return brake, pauses.home
 
     def why_not(self) -> Reason | None:
         """Why nothing may be done; raises KubeError where that is not known."""

@@ -112,6 +112,9 @@ def test_a_shorter_pause_ends_no_longer_one(server: ApiServer, tmp_path: Path) -
         ),
     ]
     assert said(server) == "incident 4711"
+    for same in ("incident 4711", "because of incident 4711"):
+        assert call(server, tmp_path, "pause", "--for", "1s", "--reason", same).returncode == 0
+        assert said(server) == "incident 4711", "the reason is the same, the end is not"
     assert call(server, tmp_path, "resume").returncode == 0
     assert call(server, tmp_path, "pause", "--for", "1h", "--reason", "first").returncode == 0
     first = said(server)

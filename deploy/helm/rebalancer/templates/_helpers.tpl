@@ -120,10 +120,10 @@ labels:
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* Gives rules (.rules, a text) to the service account: everywhere, or in each of rbac.namespaces. */}}
+{{/* Gives rules (.rules, a text) to the service account: everywhere, or in each of rbac.namespaces, or of .namespaces. */}}
 {{- define "rebalancer.grant" -}}
 {{- $part := . -}}
-{{- range .root.Values.rbac.namespaces }}
+{{- range default .root.Values.rbac.namespaces .namespaces }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -147,7 +147,9 @@ rules:
 {{/* Gives rules like rebalancer.grant, and in evictions.namespaces only where these are set: the scope includes no other. */}}
 {{- define "rebalancer.grantInScope" -}}
 {{- $part := . -}}
-{{- if and .root.Values.evictions.namespaces (not .root.Values.rbac.namespaces) }}
+{{- if and .root.Values.evictions.namespaces .root.Values.rbac.namespaces }}
+  {{- include "rebalancer.grant" (merge (dict "namespaces" .root.Values.evictions.namespaces) $part) }}
+{{- else if .root.Values.evictions.namespaces }}
 ---
 {{ include "rebalancer.clusterRole" $part }}
 {{- range .root.Values.evictions.namespaces }}

@@ -147,13 +147,31 @@ def test_the_namespace_of_the_brake_pauses_everything_where_it_may_be_read() -> 
     assert check.why_not() is None
 
 
-def test_a_namespace_that_may_not_be_read_pauses_nothing_and_is_asked_again_after_a_minute() -> None:
+def test_a_namespace_that_could_be_read_in_an_earlier_cycle_holds_where_it_may_not_be_read_any_more() -> None:
+    brakes, time, pauses = Found({}, {PAUSE: "incident"}), FakeTime(), Pauses()
+    assert code(PauseCheck(brakes, PLACE, time, pauses=pauses).why_not()) is ReasonCode.PAUSED_BY_ANNOTATION
+    brakes.home = FORBIDDEN
+    time.wait(600.0)
+    assert code(PauseCheck(brakes, PLACE, time, pauses=pauses).why_not()) is ReasonCode.NO_BRAKE
+
+
+def test_a_namespace_that_may_not_be_read_pauses_nothing_and_is_asked_again_within_a_minute() -> None:
     brakes, time = Found({}, FORBIDDEN), FakeTime()
     check = PauseCheck(brakes, PLACE, time)
     assert check.why_not() is None
     brakes.home = {PAUSE: "incident"}
     assert check.why_not() is None
-    time.wait(60.0)
+    time.wait(1.0)
+    assert code(check.why_not()) is ReasonCode.PAUSED_BY_ANNOTATION
+    brakes = Found({}, FORBIDDEN)
+    check = PauseCheck(brakes, PLACE, time)
+    for _ in range(10):
+        time.wait(60.0)
+        assert check.why_not() is None
+    brakes.home = {PAUSE: "incident"}
+    time.wait(59.0)
+    assert check.why_not() is None
+    time.wait(1.0)
     assert code(check.why_not()) is ReasonCode.PAUSED_BY_ANNOTATION
     with pytest.raises(KubeError, match="unwell"):
         PauseCheck(Found({}, KubeError("unwell", "", target=TARGET)), PLACE, FakeTime()).why_not()
@@ -177,6 +195,7 @@ def test_a_pause_that_was_over_when_it_was_written_is_a_slip_and_holds(where: st
             brakes.found = notes
         else:
             brakes.home = notes
+            time.wait(5.0)
         return PauseCheck(brakes, PLACE, time, lambda: lease, pauses).why_not()
 
     assert why("") is None
