@@ -202,7 +202,11 @@ def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str
 
 
 def test_of_the_namespaces_that_are_read_only_those_in_scope_may_be_evicted_from() -> None:
-    narrow = {**FIRST, "evictions": {"enabled": True, "namespaces": ["pay"]}, "prevention": {"scaleIn": "all"}}
+    narrow = {
+        **FIRST,
+        "evictions": {"enabled": True, "namespaces": ["pay"]},
+        "prevention": {"scaleIn": "all"},
+    }
     rights = granted(chart({**narrow, **WITHIN}))
     harm = {("create", "pods/eviction"), ("patch", "pods")}
     assert {r.namespace for r in rights if (r.verb, r.resource) in harm} == {"pay"}
