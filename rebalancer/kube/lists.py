@@ -89,6 +89,7 @@ def pages(
         query["labelSelector"] = labels
     if fields:
         query["fieldSelector"] = fields
+    seen = set[str]()
     while True:
         page = retry(
             lambda: _page(connection, resource, target, namespace, query, gzip, read_timeout),
@@ -99,9 +100,12 @@ def pages(
         token = page.metadata.resume
         if not token and not page.metadata.left:
             return
-        if not token or token == query.get("continue"):
-            say = f"{target}: a page leads {'to itself' if token else 'nowhere'}, and more is left"
+        if not token or token in seen:
+            say = (
+                f"{target}: a page leads {'back to an earlier one' if token else 'nowhere'}, and more is left"
+            )
             raise ResponseError(say, PROXY, target=target, code=200)
+        seen.add(token)
         query["continue"] = token
 
 

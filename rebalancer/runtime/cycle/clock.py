@@ -52,31 +52,38 @@ class Clock(Protocol):
         ...
 
 
+class LastSent:
+    """When a pod was last released or evicted, of the monotonic clock: `at` outlives a cycle."""
+
+    at = -math.inf
+
+
 class RateLimit:
     """When the next pod may be released or evicted: one for all of a cycle. `rates`: how many a second, by
     each of the settings in force; None: as many as can be. `turn`: seconds until it is this installation's
-    turn."""
+    turn. `last`: of the cycles before."""
 
     def __init__(
         self,
         clock: Clock,
         rates: Callable[[], Iterable[float | None]] = tuple,
         turn: Callable[[], float] = lambda: 0.0,
+        last: LastSent | None = None,
     ) -> None:
-        self._clock, self._rates, self._turn, self._sent_at = clock, rates, turn, -math.inf
+        self._clock, self._rates, self._turn, self._last = clock, rates, turn, last or LastSent()
 
     @property
     def next_at(self) -> float:
         """The earliest moment for it, of the monotonic clock."""
         rates = [r for r in self._rates() if r]
-        at, now = self._sent_at + (1 / min(rates) if rates else 0.0), self._clock.monotonic()
+        at, now = self._last.at + (1 / min(rates) if rates else 0.0), self._clock.monotonic()
         # Whose turn it is takes a look at all pods.
         wait = self._turn() if at <= now else 0.0
         return now + wait if wait else at
 
     def sent(self) -> None:
         """A request was sent."""
-        self._sent_at = self._clock.monotonic()
+        self._last.at = self._clock.monotonic()
 
 
 class StopAskedError(Exception):

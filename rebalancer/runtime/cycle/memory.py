@@ -85,7 +85,7 @@ from rebalancer.policy.waits import (
     why,
 )
 from rebalancer.policy.waits import first_seen as first_violated
-from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.clock import Clock, LastSent
 from rebalancer.spread.constraint import Constraint
 
 # What the ledger says of an outcome, and how it counts.
@@ -563,6 +563,7 @@ class Memory(SharedLedger):
         """Those of the settings of this moment, where they are others."""
         self.limits = limits
         self.attended = attended
+        self.last_sent = LastSent()
         self._began = 0
         self._looked = False
         self._landed: list[tuple[str, float]] = []
@@ -592,6 +593,9 @@ class Memory(SharedLedger):
         self._looked, self._landed = False, []
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
+        # Another process may have sent it, so the pace is that of the ledger.
+        ago = self._clock.now() - max((e.at for e in self.ledger.entries), default=-inf)
+        self.last_sent.at = max(self.last_sent.at, self._clock.monotonic() - max(0.0, ago))
 
     def at_work(self) -> str:
         """The cycle that, by the ledger, is evicting now; "" if none is."""

@@ -418,7 +418,12 @@ def live_parts(
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),
         clock=clock,
-        pace=RateLimit(clock, lambda: [o.limits.per_second for o in checks.in_force() if sends], its_turn),
+        pace=RateLimit(
+            clock,
+            lambda: [o.limits.per_second for o in checks.in_force() if sends],
+            its_turn,
+            memory.last_sent if memory is not None else None,
+        ),
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
         closed=checks.closed,

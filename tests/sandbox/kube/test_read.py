@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -156,9 +156,12 @@ def test_a_page_that_is_not_full_is_the_last_only_if_the_server_says_so(server: 
         assert [o.name for o in objects_of(c, FakeTime()).heads("Pod", "default")] == ["x", "y"]
 
 
-@pytest.mark.parametrize(("token", "left"), [("again", 1), ("", 1)], ids=["the same page", "no other"])
-def test_a_page_that_leads_nowhere_is_not_the_end_of_a_list(server: ApiServer, token: str, left: int) -> None:
-    server.faults.add(short(token, "x", left=left), verb="list", resource="pods")
+@pytest.mark.parametrize(
+    "tokens", [("one",) * 9, ("one", "two") * 5, ("",)], ids=["the same page", "earlier pages", "no other"]
+)
+def test_a_page_that_leads_nowhere_is_not_the_end_of_a_list(server: ApiServer, tokens: Sequence[str]) -> None:
+    for token in tokens:
+        server.faults.add(short(token, "x", left=1), verb="list", resource="pods", times=1)
     with connected(server) as c, pytest.raises(ResponseError, match="list pods: a page leads"):
         list(islice(pages(c, RESOURCES["Pod"], wait=FakeTime().wait), 9))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.reason import ReasonCode
@@ -16,6 +17,7 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.ledger import MOST_BYTES, Ledger, Opening, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.processes.command import call
@@ -94,6 +96,16 @@ def test_a_cap_leaves_the_plan_whole() -> None:
     first = run.story.plans[0]
     assert (len(first.moves), len(first.allowed), run.report.evicted) == (4, 1, 1)
     assert first.residual_excess == 0
+
+
+def test_the_pace_goes_on_from_the_last_eviction_of_another_process() -> None:
+    slow = replace(capped(max_total=Limit(number=1)), limits=CycleLimits(per_second=0.001))
+    with Machine() as m:
+        began = m.time.at
+        assert m.cycle(options=slow).report.evicted == 1
+        assert m.time.at - began < 500
+        assert m.cycle(options=slow).report.evicted == 1
+        assert m.time.at - began >= 1000
 
 
 @pytest.mark.parametrize("ahead", [3000.0, 7200.0, 2 * 86_400.0])
