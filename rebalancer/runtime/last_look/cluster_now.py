@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,8 +31,8 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move
-from rebalancer.policy.options import Method
-from rebalancer.policy.owners import REPLICATED
+from rebalancer.policy.options import Method, PolicyOptions
+from rebalancer.policy.owners import REPLICATED, Owners
 from rebalancer.policy.replacement import VerticalAutoscalers
 
 
@@ -55,6 +56,7 @@ class ClusterNow:
         self._karpenter = snapshot.node_claims, snapshot.node_pools
         self._now = now or (lambda: snapshot.now)
         self._pods: Mapping[Identity, Pod] = {}
+        self._at_plan, self._snapshot = _by_name(snapshot), snapshot
         self._classes: dict[int, Object] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._groups: dict[str, Groups] = {}
@@ -64,7 +66,6 @@ class ClusterNow:
         self._generations = {w.metadata.uid: w.metadata.generation for w in snapshot.workloads}
         self.simulation = self._begin(snapshot)
         self._had = dict(self._active)
-        self._at_plan = self._pods
         self._ended = {p.uid for p in snapshot.over}
         self._expelled = {p.uid for p in self._expelling.pods(snapshot)}
 
@@ -108,21 +109,34 @@ class ClusterNow:
         )
         return live if there else None
 
-    def arrived(self) -> list[Pod]:
-        """The pods that wait for a node, and did not when the plan was made."""
+    def filled(self, nodes: Iterable[str]) -> bool:
+        """Whether one of these nodes has got a pod since the plan, or nodes are others: what the plan knew of
+        pods that will need room says nothing any more."""
+        rebuilt = self.simulation.snapshot is not self._snapshot
+        return rebuilt or any(self._came[n] > 0 for n in nodes)
+
+    def arrived(self, *, whole: bool) -> list[Pod]:
+        """The pods that wait for a node, and did not when the plan was made; `whole`: those that did, too."""
         known = (self._at_plan.get(key) for key in self._waiting)
         found = zip(self._waiting.values(), known, strict=True)
-        new = (p for p, was in found if was is None or was.uid != p.uid or not was.waits)
+        new = (p for p, was in found if whole or was is None or was.uid != p.uid or not was.waits)
         return [self._placeable(p) for p in new]
 
-    def begun(self, victims: Collection[str], coming: Mapping[str, int]) -> tuple[Snapshot, list[Pod]]:
+    def begun(
+        self, victims: Collection[str], coming: Mapping[str, int], *, whole: bool
+    ) -> tuple[Snapshot, list[Pod]]:
         """What has begun since the plan, as far as pods are made for it: owners that were changed, sets whose
         pods somebody ends, and those that have fewer pods, with all their pods; and the pods that have to
         leave their nodes, if one is among them that had not. `victims`: uids of pods that the plan has ended;
-        `coming`: how many pods of each owner's uid are not there yet because of that."""
-        every = self._watched.workloads("")
-        changed = [w for w in every if self._generations.get(w.metadata.uid) != w.metadata.generation]
-        ended = (p for p in self._ending.values() if p.uid not in self._ended)
+        `coming`: how many pods of each owner's uid are not there yet because of that; `whole`: what had begun
+        before the plan counts, too."""
+        every, before = self._watched.workloads(""), self._restless if whole else ()
+        changed = [
+            w
+            for w in every
+            if self._generations.get(w.metadata.uid) != w.metadata.generation or w.metadata.uid in before
+        ]
+        ended = (p for p in self._ending.values() if whole or p.uid not in self._ended)
         ending = [p for p in ended if p.uid not in victims]
         sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
         owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
@@ -145,7 +159,15 @@ class ClusterNow:
             workloads=tuple(wanted),
         )
         leaving = list(self._expelling.pods(found))
-        return found, leaving if any(p.uid not in self._expelled for p in leaving) else []
+        return found, leaving if whole or any(p.uid not in self._expelled for p in leaving) else []
+
+    @cached_property
+    def _restless(self) -> frozenset[str]:
+        """The uids of the owners of which the plan knew that pods were to be made."""
+        owners = Owners(self._snapshot, PolicyOptions())
+        again = (p.owner.uid for p in owners.made_again if p.owner is not None)
+        made = (w.metadata.uid for w, *_ in (*owners.to_come, *owners.replaced_in_place()))
+        return frozenset((*again, *made))
 
     @remembered()
     def _placeable(self, pod: Pod) -> Pod:
@@ -293,7 +315,7 @@ class ClusterNow:
         return known is not None and known.uid == pod.uid
 
     def _begin(self, snapshot: Snapshot) -> Simulation:
-        self._pods = {(p.namespace, p.name): p for p in snapshot.pods}
+        self._pods = _by_name(snapshot)
         by_class = (
             snapshot.storage_classes,
             snapshot.csi_nodes,
@@ -305,7 +327,7 @@ class ClusterNow:
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates, self._waiting, self._ending = defaultdict(dict), {}, {}
-        self._active = Counter[str]()
+        self._active, self._came = Counter[str](), Counter[str]()
         for pod in snapshot.pods:
             self._count(pod, 1)
         simulation = Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
@@ -331,6 +353,10 @@ class ClusterNow:
             return
         if pod.owner is not None:
             self._active[pod.owner.uid] += by
+        known = self._at_plan.get((pod.namespace, pod.name))
+        was = (known.uid, known.node_name, known.template) if known is not None else None
+        if pod.node_name and was != (pod.uid, pod.node_name, pod.template):
+            self._came[pod.node_name] += by
         if by < 0:
             self._waiting.pop((pod.namespace, pod.name), None)
         elif pod.waits:
@@ -348,6 +374,10 @@ class ClusterNow:
             there[id(template)] = template, pods
         else:
             there.pop(id(template), None)
+
+
+def _by_name(snapshot: Snapshot) -> dict[Identity, Pod]:
+    return {(p.namespace, p.name): p for p in snapshot.pods}
 
 
 def _labels(namespaces: Iterable[Namespace]) -> dict[str, dict[str, str]]:

@@ -308,16 +308,19 @@ class Room:
 
     def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows, away: Away) -> str:
         """Why pods that have come to wait since the plan, or will be made for what has begun since, speak
-        against the move, in words. Of an owner as many are the plan's own as replacements are coming."""
+        against the move, in words; where its nodes have got pods, those that the plan knew as well. Of an
+        owner as many are the plan's own as replacements are coming."""
         if move.awaits:
             return ""
+        names = cluster.simulation.state.table.names
+        whole = cluster.filled(names[n] for n in nodes)
         own, came = self._own(cluster, away), list[Pod]()
-        for p in cluster.arrived():
+        for p in cluster.arrived(whole=whole):
             if p.owner is not None and own[p.owner.uid]:
                 own[p.owner.uid] -= 1
             else:
                 came.append(p)
-        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own)
+        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own, whole=whole)
         if not (came or begun.pods or begun.workloads):
             return ""
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)

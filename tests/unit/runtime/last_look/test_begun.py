@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.build import deployment, node, snapshot, stateful_set
+from tests.support.build import deployment, node, objects, pod, snapshot, stateful_set
+from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import LEAVES, grows, rollout, surges
 from tests.unit.runtime.last_look.test_room import World, away
 
@@ -168,3 +169,31 @@ def test_a_replacement_that_came_while_the_look_was_asked_again_keeps_no_room_fo
     if drained:
         w.change(next(p for p in w.pods.values() if p.node_name == "c-0"), deleted=w.cluster.now)
     assert (w.look.why_not(moved, asked) is not None) is drained
+
+
+def ending(cpu: str, at: str) -> Any:
+    return pod("old").on(at).requests(cpu=cpu).terminating()
+
+
+def nominated(node: str) -> Json:
+    (found,) = objects(pod("late").priority(-1).requests(cpu=3))
+    found["status"]["nominatedNodeName"] = node
+    return found
+
+
+KNOWN: dict[str, list[Any]] = {
+    "a drained pod": [full().taint(LEAVES), other()],
+    "one that ends and is made again": [full().taint(LEAVES), ending("3", "b-0").owned_by("Job", "old")],
+    "one that waits for another's end": [full(), other(), ending("2500m", "b-1"), nominated("b-1")],
+    "the next one of a rollout": [full(), rollout(1)],
+}
+
+
+@pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
+def test_what_the_plan_knew_keeps_its_room_when_others_come_to_the_node(known: list[Any]) -> None:
+    roomy = node("b-1").zone("b").cpu("3800m")
+    w = World(snapshot(A, roomy, deployment("small").requests(cpu="400m").placed({"a-0": 1}), *known, web(2)))
+    assert not why_not(w), "there is room for both"
+    small = next(p for p in w.pods.values() if p.name.startswith("small"))
+    w.change(small, node_name="b-1")
+    assert why_not(w)
