@@ -160,16 +160,18 @@ class Replacements:
         built = self._ranked(_build(template.by_spec or template, owner.template), owner)
         if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
             built = _run_by(runs, built, owner.template or built)
+        less = _less(built, owner.template) if owner.template is not None else {}
+        if (newest := self.newest(owner)) is not None:
+            # What admission has come to give new pods, a larger sidecar or a smaller, it gives the next one.
+            newest, was = newest.by_spec or newest, built.requests
+            shown = self._selected_by(newest.namespace) - _OF_SETS
+            labels = {k: v for k, v in newest.labels.items() if k in shown}
+            built = _build(built, replace(newest, labels=labels))
+            add(less, {r: n - was.get(r, 0) for r, n in built.requests.items() if n > was.get(r, 0)})
+            at_least(less, {r: n - newest.requests.get(r, 0) for r, n in built.requests.items()})
         if owner.template is not None and self._unsettled(built, owner.template, runs):
             unread = owner.runtime_class and runs is None
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
-        less = _less(built, owner.template) if owner.template is not None else {}
-        if (newest := self.newest(owner)) is not None:
-            # What admission has come to give new pods, such as a larger sidecar, it gives the next one.
-            takes = (newest.by_spec or newest).requests
-            more = {r: n - built.requests.get(r, 0) for r, n in takes.items() if n > built.requests.get(r, 0)}
-            built = _larger_by(more, built) if more else built
-            add(less, more)
         if less:
             built = replace(built, may_lack=less)
         return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
@@ -483,8 +485,9 @@ def _goes_elsewhere(newest: PodTemplate, pod: PodTemplate) -> bool:
     return (
         (newest.scheduler_name, newest.node_selector) != (pod.scheduler_name, pod.node_selector)
         or next(tolerated) != next(tolerated)
-        or any(_differing(newest.affinity, pod.affinity))
-        or bool(_further(newest, pod, newest.labels))
+        or set(newest.host_ports) != set(pod.host_ports)
+        or any(_differing(newest.affinity or Affinity(), pod.affinity))
+        or bool(_further(newest, pod, newest.labels) or _further(pod, newest, newest.labels))
     )
 
 

@@ -10,7 +10,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.replacement import Replacements, edited
-from tests.support.build import OwnerBuilder, deployment, node, nodes, objects, replica_set, stateful_set
+from tests.support.build import OwnerBuilder, deployment, node, nodes, objects, pod, replica_set, stateful_set
 from tests.support.build import decoded as snapshot_of
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
@@ -346,10 +346,10 @@ def test_a_larger_request_of_the_owner_counts_in_the_scores_too() -> None:
 
 def test_the_volume_that_admission_names_for_each_pod_makes_no_further_template() -> None:
     made = objects(nodes(a=1), replica_set("web").placed({"a-0": 2}))
-    for n, pod in enumerate(o for o in made if o["kind"] == "Pod"):
+    for n, one in enumerate(o for o in made if o["kind"] == "Pod"):
         token = f"kube-api-access-{n}"
-        pod["spec"]["volumes"] = [{"name": token, "projected": {"sources": []}}]
-        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": token, "mountPath": "/token"}]
+        one["spec"]["volumes"] = [{"name": token, "projected": {"sources": []}}]
+        one["spec"]["containers"][0]["volumeMounts"] = [{"name": token, "mountPath": "/token"}]
     first, second = snapshot_of(made).pods
     assert first.template is second.template
 
@@ -395,14 +395,16 @@ def test_a_node_selector_that_a_cluster_gives_to_all(
     assert bool(Replacements(cluster).of(pod.template, owner).unsettled) is not settled
 
 
-def younger(change: Any, *, at_the_same_time: bool = False) -> Any:
+def younger(change: Any, *beside: Any, at_the_same_time: bool = False) -> Any:
     """What is planned for web (3, 0; zone b has room for 500m a node), of whose pods the last one differs."""
     things = objects(
         *(node(f"{z}-{i}").zone(z).cpu(cpu) for z, cpu in (("a", "8"), ("b", "500m")) for i in range(2)),
+        *beside,
         deployment("web").spread("zone").requests(cpu="200m").placed({"a-0": 2, "a-1": 1}),
     )
     last = [o for o in things if o["kind"] == "Pod"][-1]
     change(last["spec"])
+    last["metadata"]["labels"] |= last["spec"].pop("labels", {})
     if not at_the_same_time:
         last["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"
     return plan(snapshot_of(things))
@@ -450,15 +452,42 @@ OF_WEBHOOKS = {
     "another scheduler": {"schedulerName": "other"},
     "affinity": {"affinity": anti("web")},
     "a toleration": {"tolerations": [{"key": "x", "operator": "Exists"}]},
+    "a host port": {"containers": [{**container("200m")[0], "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+    "a constraint less": {"topologySpreadConstraints": None},
 }
 
 
 @pytest.mark.parametrize("what", OF_WEBHOOKS)
-def test_a_pod_stays_that_lacks_what_a_younger_one_was_given(what: str) -> None:
+def test_a_pod_stays_that_differs_from_a_younger_one(what: str) -> None:
     found = younger(lambda spec: spec.update(OF_WEBHOOKS[what]))
     older = [b.reason for b in found.blocked if "treats pods differently" in b.reason.message]
     assert older
     assert not any(m.pod.name.endswith(("0", "1")) for m in found.moves)
+
+
+def test_what_older_pods_have_of_affinity_and_a_younger_one_lacks_may_not_come_again() -> None:
+    web = deployment("web").spread("zone").placed({f"a-{i}": 1 for i in range(4)})
+    things = patched("Pod", {"spec": {"affinity": anti("web")}}, nodes(a=4, b=4), web)
+    for kind in ("ReplicaSet", "Deployment"):
+        things = patched(kind, {"spec": {"template": {"spec": {"affinity": anti("web")}}}}, *things)
+    assert plan(snapshot_of(things)).moves
+    last = [o for o in things if o["kind"] == "Pod"][-1]
+    del last["spec"]["affinity"]
+    last["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"
+    assert {m.pod.name for m in plan(snapshot_of(things)).moves} <= {last["metadata"]["name"]}
+
+
+@pytest.mark.parametrize("selects", [True, False])
+def test_a_label_that_a_younger_pod_was_given_counts_where_something_selects_by_it(selects: bool) -> None:
+    gates = [
+        pod(f"gate-{i}")
+        .on(f"b-{i}")
+        .requests(cpu="1m")
+        .away_from("hostname", **{"mesh" if selects else "x": "v2"})
+        for i in range(2)
+    ]
+    found = younger(lambda spec: spec.update(labels={"mesh": "v2"}), *gates)
+    assert bool(found.moves) is not selects
 
 
 @pytest.mark.parametrize("read", [False, True])

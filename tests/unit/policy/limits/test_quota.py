@@ -384,6 +384,29 @@ def test_limits_have_the_overhead_of_the_runtime_class_too(hard: str, fits: bool
     assert (Quotas(found).why_not(one, found.owner_of(one.namespace, one.owner)) is None) is fits
 
 
+PROXY = {"requests": {"cpu": "10m"}, "limits": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("own", "proxy", "limit"),
+    [
+        (LIMITED, PROXY, quota({"limits.cpu": "4"}, {"limits.cpu": "2600m"})),
+        (LIMITED, {"requests": {"cpu": "10m"}}, quota({"limits.cpu": "40"}, {"limits.cpu": "600m"})),
+        ({}, PROXY, quota({"pods": "1"}, {"pods": "1"}, scopes=("NotBestEffort",))),
+    ],
+    ids=["its limits", "that it states none", "its class"],
+)
+def test_a_proxy_that_a_younger_pod_was_given_is_charged_for_an_older_ones_replacement(
+    own: Json, proxy: Json, limit: Json
+) -> None:
+    things = [*contained(own, web()), limit]
+    assert code(things) is None
+    last = [o for o in things if o["kind"] == "Pod"][-1]
+    last["spec"]["containers"].append({"name": "proxy", "image": "i", "resources": proxy})
+    last["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"
+    assert code(things) is ReasonCode.QUOTA
+
+
 def test_a_replacement_that_was_planned_larger_is_charged_as_planned() -> None:
     found = cluster(web(), quota({"cpu": "400m"}, {"cpu": "300m"}))
     one = found.pods[0]
