@@ -263,7 +263,7 @@ _STALE = 3600.0
 """Seconds after which a reviewed plan is worth a word."""
 Execute = Annotated[
     bool,
-    typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
+    typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it no pod is evicted."),
 ]
 DryRun = Annotated[
     str,

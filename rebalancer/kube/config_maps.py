@@ -25,7 +25,14 @@ from rebalancer.kube.errors import (
 )
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.node import ObjectMeta
-from rebalancer.policy.annotations import FOR_RUN, PAUSE, meant_as_pause, paused_domains, pauses_until
+from rebalancer.policy.annotations import (
+    ANY_PAUSE,
+    FOR_RUN,
+    PAUSE,
+    meant_as_pause,
+    paused_domains,
+    pauses_until,
+)
 from rebalancer.policy.ledger import MOST_BYTES, Ledger, NewerLedgerError, decode, encode, within_limits
 
 # Where brake, ledger and lease are, and the labels by which they are found whatever their names.
@@ -314,7 +321,7 @@ class Brakes:
 
 class BrakeSet(Struct, frozen=True):
     """What became of a brake: the value that it had `before`, None for none, and its `version` now.
-    `stays`: whether it has that value still."""
+    `stays`: whether that pause is no shorter than the one that was asked for."""
 
     before: str | None
     version: str
@@ -325,8 +332,8 @@ def set_brake(
     connection: Connection, place: Place, value: str | None, *, key: str = PAUSE, create: bool = True
 ) -> BrakeSet:
     """Pauses everything with this value of the annotation, or ends the pause with None. `key`: another one,
-    that takes a domain out. A pause that somebody else set, and that lasts longer, stays as it is; a shorter
-    one stays in the reason, as who ends this one ends both.
+    that takes a domain out. Of it and a pause that somebody else set the longer one counts, and the reason
+    names both, as who ends one ends both.
 
     Creates the ConfigMap if it is missing, unless `create` forbids it. Raises KubeError.
     """
@@ -342,12 +349,14 @@ def set_brake(
         return max(until for _, until in ends)
 
     def _both(before: str, value: str) -> str:
-        if _end(before) >= _end(value):
-            return before
-        holds = _end(before) > (connection.time() or time.time())
-        return f"{value}; before: {before}" if holds and before not in value else value
+        longer, other = (before, value) if _end(before) >= _end(value) else (value, before)
+        holds = _end(other) > (connection.time() or time.time())
+        said = other == ANY_PAUSE or other in longer
+        return f"{longer}; also: {other}" if holds and not said else longer
 
-    return edit_annotations(connection, place, change, create={} if create else None)
+    done = edit_annotations(connection, place, change, create={} if create else None)
+    stays = None not in (done.before, value) and _end(str(done.before)) >= _end(str(value))
+    return replace(done, stays=stays)
 
 
 def claim_brake(connection: Connection, place: Place, by: str, *, leads: bool = True) -> None:
@@ -444,7 +453,7 @@ def _edit_once(
     annotations = dict(former)
     before = change(annotations)
     if annotations == former:
-        return BrakeSet(before, _version(whole), stays=before is not None)
+        return BrakeSet(before, _version(whole))
     body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
     return BrakeSet(before, _version(ask_config_map(connection, "update", place, body)))
 

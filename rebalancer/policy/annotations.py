@@ -155,12 +155,16 @@ def preference(annotations: Mapping[str, str]) -> int:
     return -1 if value == PREFER else 1 if value == REFUSE else 0
 
 
+ANY_PAUSE = "true"
+"""The value of a pause for which nobody gave a reason or an end."""
+
+
 def pause_value(until: float | None, reason: str) -> str:
     """The value of `PAUSE` for a pause that ends at `until` (epoch seconds), or that somebody has to end."""
     if until is None:
         # A reason that would read as a time, or as the word for no pause, must not end the pause.
         reads = _time(reason) is not None or reason.lower() == "false"
-        return f"paused: {reason}" if reads else reason or "true"
+        return f"paused: {reason}" if reads else reason or ANY_PAUSE
     return f"{rfc3339(until)} {reason}".strip()
 
 

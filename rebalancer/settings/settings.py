@@ -398,7 +398,7 @@ class Evictions(Group):
     Caps bound what is carried out: the plan stays whole and marks the moves that wait for a later cycle."""
 
     enabled: bool = False
-    """Whether pods are evicted at all. false: plans are made and reported, and nothing is changed. The flag
+    """Whether pods are evicted at all. false: plans are made and reported, and no pod goes. The flag
     --execute sets it to true for one run."""
     max_total: OrNone[NumberOrPercent] = Field(default="50", validate_default=True)
     """In total; a percentage is of all pods that run in the cluster. 50, because so many can be looked over

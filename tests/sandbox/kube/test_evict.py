@@ -361,6 +361,7 @@ def test_the_servers_dry_run_evicts_nothing(server: ApiServer, time: FakeTime) -
         outcome = evictor_of(c, time, dry_run=True).evict(pod)
         after = read.pod("default", "web-00000")
     assert outcome.result is Result.WOULD_EVICT
+    assert [a.dry_run for a in server.accesses if a.subresource == "eviction"] == [True]
     assert after is not None
     assert not after.terminating
 

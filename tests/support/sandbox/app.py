@@ -45,7 +45,8 @@ class GuardedApi(Api):
         fields = request.query_params.get("fieldSelector") or ""
         name = _name(target, fields)
         access = Access("", target.verb, target.group, target.resource, target.subresource, target.namespace,
-                        name, request.url.path, limit=_limit(request), fields=fields)  # fmt: skip
+                        name, request.url.path, limit=_limit(request), fields=fields,
+                        dry_run=request.query_params.get("dryRun") == "All")  # fmt: skip
         transport = request.scope.get("sandbox.transport")
         action: Action | None = None
         try:

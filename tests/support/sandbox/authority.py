@@ -23,7 +23,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 class Access(NamedTuple):
     """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut), `size`
     the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said),
-    `fields` the field selector.
+    `fields` the field selector, `dry_run` what webhooks are told.
 
     `group`, `resource`, `subresource` are empty for paths that are no resources.
     """
@@ -40,6 +40,7 @@ class Access(NamedTuple):
     size: int = 0
     limit: int = 0
     fields: str = ""
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

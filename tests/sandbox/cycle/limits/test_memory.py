@@ -136,6 +136,7 @@ def failure(code: int, message: str) -> Reply:
 IN_DOUBT: dict[str, tuple[Cut | Reply, bool]] = {
     "a connection that was cut": (Cut("before"), True),
     "an etcd that did not answer": (failure(500, "etcdserver: request timed out"), True),
+    "one that names a pod called after a webhook": (failure(500, 'pods "my-webhook-0": etcd: timeout'), True),
     "a time that was over": (failure(504, "request did not complete within the allotted timeout"), True),
     "a page of a proxy": (Reply(502, b"<html>bad gateway</html>"), True),
     "a webhook that failed": (failure(500, 'failed calling webhook "a.example.com": EOF'), False),
