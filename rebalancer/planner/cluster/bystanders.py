@@ -438,10 +438,7 @@ class SpokenFor:
         return self._later[1]
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows, int]]) -> bool:
-        """Whether replacements that may land on these nodes could together take what each alone leaves.
-
-        The last is the node on which the state has the replacement already, or -1.
-        """
+        """See `Waiting.crowded`."""
         if len(moves) < 2 or not self._comers or not (comers := self._now()):
             return False
         anywhere = [replacement for replacement, nodes, landed in moves if (nodes != landed).any()]
@@ -449,15 +446,9 @@ class SpokenFor:
             # Each alone may close another domain to it.
             if sum(self._closes(replacement, t) for replacement in anywhere) > 1:
                 return True
-        state, room = self._simulation.state, self._room(comers)
-        rows = np.unique([c.row for c in comers])
-        taken = {resource: np.zeros(state.table.size, np.int64) for resource in room}
-        for replacement, nodes, landed in moves:
-            others = nodes[nodes != landed]
-            for resource, amount in state.holds(replacement):
-                if resource in taken:
-                    taken[resource][others] += amount
-        if any(((taken[r] > left) & (taken[r] > 0))[rows].any() for r, left in room.items()):
+        room, rows = self._room(comers), np.unique([c.row for c in comers])
+        taken = self._simulation.held_by((t, nodes[nodes != landed], 1) for t, nodes, landed in moves)
+        if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
             return not self._find_others([replacement for replacement, _, _ in moves], comers)
         return False
 

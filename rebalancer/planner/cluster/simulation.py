@@ -375,8 +375,8 @@ class Simulation:
             most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
-    def held_by(self, pods: Iterable[tuple[PodTemplate, int, int]]) -> dict[str, Ints]:
-        """int64[N] by resource: what these pods take of their nodes (rows), times 1 or -1."""
+    def held_by(self, pods: Iterable[tuple[PodTemplate, int | Rows, int]]) -> dict[str, Ints]:
+        """int64[N] by resource: what these pods take of each of their nodes (rows), times 1 or -1."""
         found = defaultdict[str, Ints](lambda: np.zeros(self.state.table.size, np.int64))
         for template, row, sign in pods:
             for resource, amount in self.state.holds(template):

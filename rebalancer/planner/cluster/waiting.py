@@ -32,6 +32,8 @@ from rebalancer.planner.plan import Refusal, comes_first
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places
 
+Beside = Sequence[tuple[PodTemplate, Rows]]
+"""Other replacements, each with the nodes where it may land."""
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
 
@@ -192,16 +194,38 @@ class Waiting:
 
     def why_not(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
         """Why the move is spoilt by pods that wait, or harms these or others; see `SpokenFor.left_out`."""
-        other = self.interferes(victim, replacement)
-        if other is None and self._coming and victim.owner is not None and victim.owner.kind == "StatefulSet":
-            other = self._comes_before(replacement, nodes, victim)
+        other = self.interferes(victim, replacement) or self._comes_before(replacement, nodes, victim)
         if other is not None:
             return comes_first(victim, other)
         return self.spoken_for.left_out(victim, replacement, nodes, stays=stays)
 
-    def _comes_before(self, replacement: PodTemplate, nodes: Rows, victim: Pod) -> Pod | None:
+    def crowded(self, moves: Sequence[tuple[Pod, PodTemplate, Rows, int]]) -> bool:
+        """Whether replacements that may land on these nodes could together take what each alone leaves to
+        others, or to one of them that waits for its victim's end.
+
+        The last is the node on which the state has the replacement already, or -1.
+        """
+        landings = [(replacement, nodes, landed) for _, replacement, nodes, landed in moves]
+        for i, (victim, replacement, nodes, landed) in enumerate(moves):
+            if landed < 0 and self._waits_for_end(victim):
+                within = among(self._simulation.state.table.size, nodes)
+                others = ((t, n[within[n] & (n != at)]) for t, n, at in (*landings[:i], *landings[i + 1 :]))
+                beside = [(t, there) for t, there in others if len(there)]
+                if beside and self._comes_before(replacement, nodes, victim, beside) is not None:
+                    return True
+        return self.spoken_for.crowded(landings)
+
+    def _waits_for_end(self, victim: Pod) -> bool:
+        """Whether its owner makes the replacement only then, and others come by then."""
+        return bool(self._coming) and victim.owner is not None and victim.owner.kind == "StatefulSet"
+
+    def _comes_before(
+        self, replacement: PodTemplate, nodes: Rows, victim: Pod, beside: Beside = ()
+    ) -> Pod | None:
         """One that is made before a replacement that waits for its victim's end, and with all that wait or
-        come could take the last of the nodes."""
+        come, and replacements `beside` it, could take the last of the nodes."""
+        if not self._waits_for_end(victim):
+            return None
         coming = [p for p in self._still_coming() if key_of(p) != key_of(victim)]
         number = Counter(id(p.template) for p in (*self._unsettled, *coming))
         within = among(self._simulation.state.table.size, nodes)
@@ -211,7 +235,8 @@ class Waiting:
             there = [
                 (t, able[i]) for i, t in world.templates.items() if number[i] and (able[i] & within).any()
             ]
-            return [] if not there or world.room_for_all(there, within, replacement, number) else there
+            fits = not there or world.room_for_all(there, within, replacement, number, beside)
+            return [] if fits else there
 
         world = self._ahead
         if not some({i: self._simulation.static(t) for i, t in world.templates.items()}):
@@ -586,9 +611,10 @@ class _World:
         nodes: Bools,
         replacement: PodTemplate,
         number: Mapping[int, int] | None = None,
+        beside: Beside = (),
     ) -> bool:
-        """Whether one of the nodes has room for the replacement with all that wait, where each may go, or
-        whether they cannot fill all. `number`: of each template, if not all."""
+        """Whether one of the nodes has room for the replacement with all that wait, and others `beside` it,
+        where each may go, or whether they cannot fill all. `number`: of each template, if not all."""
         state = self._simulation.state
         for t, open_ in waiting:
             if self._conflict(t, replacement):
@@ -601,10 +627,13 @@ class _World:
         counts = (len(self.pods[id(t)]) if number is None else number[id(t)] for t, _ in waiting)
         many = np.fromiter(counts, np.int64)
         held = {r: self._each[r][which] * many for r in asks if r in self._each}
-        fits = np.ones(len(rows), np.bool_)
+        fits, taken = np.ones(len(rows), np.bool_), self._simulation.held_by((t, n, 1) for t, n in beside)
         for r, amount in asks.items():
-            fits &= free[r][rows] - (there @ held[r] if r in held else 0) >= amount
-        coming = {r: int(amounts.sum()) for r, amounts in held.items()}
+            left = free[r] - taken[r] if r in taken else free[r]
+            fits &= left[rows] - (there @ held[r] if r in held else 0) >= amount
+        coming = Counter({r: int(amounts.sum()) for r, amounts in held.items()})
+        for t, _ in beside:
+            coming.update(dict(state.holds(t)))
         return bool(fits.any()) or never_filled(rows, free, asks, coming) > 0
 
     @cached_property

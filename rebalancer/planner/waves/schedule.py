@@ -212,9 +212,10 @@ class Scheduler:
 
 
 def _crowded(waiting: Waiting, wave: Sequence[JudgedMove], earlier: Sequence[JudgedMove]) -> bool:
-    """Whether the wave may leave others without a node, wherever on their nodes the earlier moves ended."""
-    there = ((m.replacement, m.destinations, m.landed) for m in earlier)
-    return waiting.spoken_for.crowded([*there, *((m.replacement, m.destinations, -1) for m in wave)])
+    """Whether the wave may leave others, or one of its own, without a node, wherever on their nodes the
+    earlier moves ended."""
+    there = ((m.pod, m.replacement, m.destinations, m.landed) for m in earlier)
+    return waiting.crowded([*there, *((m.pod, m.replacement, m.destinations, -1) for m in wave)])
 
 
 # How many waves the moves of a plan take at least, and why.

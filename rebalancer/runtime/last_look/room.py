@@ -189,7 +189,23 @@ class Room:
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any():
             return False  # one of the others may make room for it
-        return may_fly(simulation, move, away)
+        return may_fly(simulation, move, away) and not self._crowded(move, pod, away)
+
+    def _crowded(self, move: Move, pod: Pod, away: Away) -> bool:
+        """Whether with others of other waves, where a StatefulSet makes its pod only after another's end, it
+        may leave that, or pods that will need room, without a node."""
+        others = [
+            o
+            for o in away.coming
+            if "StatefulSet" in (o.owner.kind, move.owner.kind) and o.wave != move.wave and _common(move, o)
+        ]
+        waiting = self._waiting(self._cluster, pod, away, whole=True) if others else None
+        if waiting is None:
+            return False
+        index = self._cluster.simulation.state.table.index
+        every = [*away.coming, move]
+        rows = (np.array([index[n] for n in m.destinations if n in index], np.intp) for m in every)
+        return waiting.crowded([(m.pod, m.replacement, r, -1) for m, r in zip(every, rows, strict=True)])
 
     def _holds_beside(self, move: Move, away: Away) -> bool:
         """Whether the move is right with what is coming on its nodes, too. True as well where it is not
@@ -307,13 +323,20 @@ class Room:
         return self._worse(move, cluster, pod, nodes)
 
     def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows, away: Away) -> str:
-        """Why pods that have come to wait since the plan, or will be made for what has begun since, speak
-        against the move, in words; where its nodes have got pods, those that the plan knew as well. Of an
-        owner as many are the plan's own as replacements are coming."""
-        if move.awaits:
-            return ""
+        """Why others that need room speak against the move, in words: such as have come since the plan, and
+        where its nodes have got pods, those that the plan knew."""
         names = cluster.simulation.state.table.names
         whole = cluster.filled(names[n] for n in nodes)
+        waiting = None if move.awaits else self._waiting(cluster, pod, away, whole=whole)
+        if waiting is None:
+            return ""
+        no = waiting.why_not(pod, move.replacement, nodes, stays=move.release is not None)
+        return no.reason.message if no is not None else ""
+
+    def _waiting(self, cluster: ClusterNow, pod: Pod, away: Away, *, whole: bool) -> Waiting | None:
+        """The pods that have come to wait since the plan, or will be made for what has begun since; `whole`:
+        those that the plan knew as well. None where there are none. Of an owner as many are the plan's own as
+        replacements are coming."""
         own, came = self._own(cluster, away), list[Pod]()
         for p in cluster.arrived(whole=whole):
             if p.owner is not None and own[p.owner.uid]:
@@ -322,17 +345,15 @@ class Room:
                 came.append(p)
         begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own, whole=whole)
         if not (came or begun.pods or begun.workloads):
-            return ""
+            return None
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
         came += owners.made_again
         leaving += growing(owners, replacements, cluster.simulation)
         to_come = [*coming(owners, replacements)]
         if not (came or leaving or to_come):
-            return ""
+            return None
         groups = cluster.groups(pod.namespace)
-        waiting = Waiting(cluster.simulation, groups, came, leaving, to_come)
-        no = waiting.why_not(pod, move.replacement, nodes, stays=move.release is not None)
-        return no.reason.message if no is not None else ""
+        return Waiting(cluster.simulation, groups, came, leaving, to_come)
 
     @staticmethod
     def _own(cluster: ClusterNow, away: Away) -> Counter[str]:

@@ -379,6 +379,24 @@ def test_what_comes_while_a_victim_ends_may_take_the_room_of_its_replacement(
         assert found == (sorted(zone_c) if kind is deployment else nodes), kind
 
 
+def drained_beside_two(cpu: str) -> list[Any]:
+    """A set and a Deployment have a move each to b-0, which has room for so much; a third pod is drained."""
+    return [
+        node("a-0").zone("a").cpu("2500m"),
+        node("b-0").zone("b").cpu(cpu),
+        node("z-0").zone("b").cpu(2).taint(LEAVES),
+        stateful_set("db").spread("zone").requests(cpu="400m").placed({"a-0": 2}),
+        deployment("web").spread("zone").requests(cpu="200m").placed({"a-0": 2}),
+        deployment("other").requests(cpu="200m").placed({"z-0": 1}),
+    ]
+
+
+@pytest.mark.parametrize(("cpu", "waves"), [("700m", [1, 2]), ("800m", [1, 1])])
+def test_nor_does_a_move_of_another_owner_take_it_with_that(cpu: str, waves: list[int]) -> None:
+    made = plan(snapshot(drained_beside_two(cpu)))
+    assert [(m.pod.name[:2], m.wave) for m in made.moves] == list(zip(("db", "we"), waves, strict=True))
+
+
 def test_a_victim_that_has_to_leave_its_node_is_not_in_its_own_way() -> None:
     machines = [node(n).zone(n[0]).cpu(1) for n in ("a-0", "b-0", "c-0")]
     db = stateful_set("db").spread("zone").requests(cpu=1).placed({"a-0": 1, "b-0": 1, "z-0": 1})

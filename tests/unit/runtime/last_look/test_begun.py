@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.build import deployment, node, objects, pod, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
-from tests.unit.planner.cluster.test_bystanders import LEAVES, grows, rollout, surges
+from tests.unit.planner.cluster.test_bystanders import LEAVES, drained_beside_two, grows, rollout, surges
 from tests.unit.runtime.last_look.test_room import World, away
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
@@ -197,3 +197,14 @@ def test_what_the_plan_knew_keeps_its_room_when_others_come_to_the_node(known: l
     small = next(p for p in w.pods.values() if p.name.startswith("small"))
     w.change(small, node_name="b-1")
     assert why_not(w)
+
+
+def test_before_a_sets_next_pod_nothing_goes_that_with_a_drained_pod_takes_its_room() -> None:
+    w = World(snapshot(drained_beside_two("700m")))
+    first, second = w.plan.moves
+    assert (first.owner.kind, first.wave, second.wave) == ("StatefulSet", 1, 2)
+    w.evict(first)
+    assert not w.beside(second, w.flying)
+    w.land(first)
+    assert w.beside(second, w.flying)
+    assert not why_not(w)
