@@ -40,6 +40,8 @@ _PLENTY, _IN_EACH = 16, 4
 each domain of its constraints."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
+Beside = Sequence[tuple[PodTemplate, Rows]]
+"""Replacements, each with the nodes where it may land."""
 _STAY = ("DaemonSet", "Node")
 """Owners of pods that are made on their node alone."""
 
@@ -224,6 +226,7 @@ class SpokenFor:
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
         self._preempting.append(Preemptors(simulation, stuck, lambda: self._as_it_will_be()[1]))
         self._left: tuple[int, dict[str, Ints]] | None = None
+        self._last: tuple[int, list[tuple[int, Bools]]] | None = None
         self._later: tuple[int, tuple[Placing, Simulation]] | None = None
         self._tries = _TRIES
 
@@ -344,6 +347,8 @@ class SpokenFor:
         ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
         tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
         displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
+        if (pod := self._fills(victim, replacement, nodes, comers, stays=stays)) is not None:
+            return pod
         if not (short.any() or displaced):
             return None
         closed = self._closed(replacement, nodes, room, displaced)
@@ -351,6 +356,26 @@ class SpokenFor:
         if len(rows) > _TRIED:
             return comers[0].pod
         return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
+
+    def _fills(
+        self, victim: Pod, replacement: PodTemplate, nodes: Rows, comers: Sequence[_Comer], *, stays: bool
+    ) -> Pod | None:
+        """One to which others, some of another size, surely leave a node if they come first, and with the
+        replacement perhaps none."""
+        state = self._simulation.state
+        mark = hash((state.mark, *map(id, comers)))
+        if self._last is None or self._last[0] != mark:
+            every = self._kept(comers)
+            last = [(i, open_) for i, (_, open_, kept) in enumerate(every) if kept == 1 < len(every)]
+            self._last = mark, last
+        gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
+        for i, open_ in self._last[1]:
+            for row in nodes[open_[nodes]].tolist():
+                with state.removed(gone), state.also([(("replacement", "tried"), replacement, row)]):
+                    pod, _, kept = self._kept(comers)[i]
+                if not kept:
+                    return pod
+        return None
 
     def _closed(
         self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
@@ -441,34 +466,43 @@ class SpokenFor:
         """See `Waiting.crowded`."""
         if len(moves) < 2 or not self._comers or not (comers := self._now()):
             return False
-        anywhere = [replacement for replacement, nodes, landed in moves if (nodes != landed).any()]
+        beside = [(t, others) for t, nodes, landed in moves if len(others := nodes[nodes != landed])]
         for t in {id(c.pod.template): c.pod.template for c in comers}.values():
             # Each alone may close another domain to it.
-            if sum(self._closes(replacement, t) for replacement in anywhere) > 1:
+            if sum(self._closes(replacement, t) for replacement, _ in beside) > 1:
                 return True
+        after = [kept for *_, kept in self._kept(comers, beside)]
+        if all(after):
+            return False
         room, rows = self._room(comers), np.unique([c.row for c in comers])
-        taken = self._simulation.held_by((t, nodes[nodes != landed], 1) for t, nodes, landed in moves)
+        taken = self._simulation.held_by((t, nodes, 1) for t, nodes in beside)
         if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
-            return not self._find_others([replacement for replacement, _, _ in moves], comers)
-        return False
+            return True
+        before = (kept for *_, kept in self._kept(comers))
+        return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
 
-    def _find_others(self, replacements: Sequence[PodTemplate], comers: Sequence[_Comer]) -> bool:
-        """Whether each of the comers finds a node wherever the replacements and the others go."""
-        state, coming = self._simulation.state, Counter[str]()
-        for t in (*replacements, *(c.pod.template for c in comers)):
-            coming.update(dict(state.holds(t)))
-        room = self._room(comers)
-        held = self._simulation.held_by((c.pod.template, c.row, 1) for c in comers)
-        free = room | {r: room[r] + amounts for r, amounts in held.items()}
-        return all(
-            not conflicts_at_all(t)
-            and not state.constraints(t, hard=True)
-            and never_filled(
-                np.flatnonzero(self._simulation.static(t) & ~self._down), free, dict(state.asks(t)), coming
-            )
-            > 0
-            for t in {id(c.pod.template): c.pod.template for c in comers}.values()
-        )
+    def _kept(self, comers: Sequence[_Comer], beside: Beside = ()) -> list[tuple[Pod, Bools, int]]:
+        """One of the comers of each template; bool[N], the nodes that have room for it; and how many of these
+        surely keep it, wherever the other comers go, and replacements `beside` them: 0 where that is not
+        known."""
+        simulation, state = self._simulation, self._simulation.state
+        held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
+        free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}
+        coming, found = Counter[str](), []
+        for c in comers:
+            coming.update(dict(state.holds(c.pod.template)))
+        for pod in {id(c.pod.template): c.pod for c in comers}.values():
+            t, asks, others = pod.template, dict(state.asks(pod.template)), coming.copy()
+            nodes = simulation.static(t) & ~self._down
+            open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
+            kept = 0
+            if not (conflicts_at_all(t) or state.constraints(t, hard=True)):
+                others.subtract(dict(state.holds(t)))
+                for other in (o for o, rows in beside if open_[rows].any()):
+                    others.update(dict(state.holds(other)))
+                kept = never_filled(np.flatnonzero(open_), free, asks, others)
+            found.append((pod, open_, kept))
+        return found
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:

@@ -23,7 +23,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.bystanders import SpokenFor, never_filled
+from rebalancer.planner.cluster.bystanders import Beside, SpokenFor, never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
@@ -32,8 +32,6 @@ from rebalancer.planner.plan import Refusal, comes_first
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places
 
-Beside = Sequence[tuple[PodTemplate, Rows]]
-"""Other replacements, each with the nodes where it may land."""
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
 

@@ -185,6 +185,18 @@ def test_nor_what_it_has_left_two_of_them(large: str, other: str, takes: str, sm
     assert [m.owner.metadata.name for m in made.moves] == ["first"]
 
 
+@pytest.mark.parametrize(
+    ("small", "b", "moves"), [("200m", "300m", 0), ("200m", "400m", 2), ("100m", "300m", 2), ("", "300m", 2)]
+)
+def test_nor_what_the_larger_needs_if_the_smaller_comes_first(small: str, b: str, moves: int) -> None:
+    """The larger has b-0, and a-0, where the smaller can go first."""
+    machines = [node("a-0").zone("a").cpu("700m"), node("b-0").zone("b").cpu(b), gone("z-0").taint(LEAVES)]
+    sizes = {"large": "300m", **({"small": small} if small else {})}
+    drained = [deployment(n).requests(cpu=c).placed({"z-0": 1}) for n, c in sizes.items()]
+    web = deployment("web").spread("zone").requests(cpu="100m").placed({"a-0": 4})
+    assert len(plan(snapshot(machines, drained, web)).moves) == moves, small
+
+
 def test_what_a_drained_pod_asks_for_and_does_not_hold_ends_no_plan() -> None:
     """A resize that adds memory, and cannot be had."""
     cluster = two_that_move_to_one_node()
