@@ -9,7 +9,7 @@ for the replacement too. Where admission would refuse it, or make another of it,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import Node, Taint, Toleration
+from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import (
     Affinity,
     Container,
@@ -133,13 +133,12 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
 class Replacements:
     """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers,
     PriorityClasses and RuntimeClasses count; None: none. `runtime_classes`: further ones by name, as only a
-    file has them in its snapshot. `nodes`: those of now, where the snapshot's are older."""
+    file has them in its snapshot."""
 
     def __init__(
         self,
         snapshot: Snapshot | None = None,
         runtime_classes: Mapping[str, RuntimeClass] | None = None,
-        nodes: Sequence[Node] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._autoscalers = VerticalAutoscalers(snapshot) if snapshot is not None else None
@@ -151,7 +150,7 @@ class Replacements:
         of_file = snapshot.runtime_classes if snapshot is not None else {}
         self._runtime_classes = {**of_file, **(runtime_classes or {})}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
-        self._nodes = nodes or (snapshot.nodes if snapshot is not None else ())
+        self._nodes = snapshot.nodes if snapshot is not None else ()
 
     @remembered(by=lambda template, owner: (owner.key, id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -166,7 +165,7 @@ class Replacements:
             newest, was = newest.by_spec or newest, built.requests
             shown = self._selected_by(newest.namespace) - _OF_SETS
             labels = {k: v for k, v in newest.labels.items() if k in shown}
-            built = _build(built, replace(newest, labels=labels))
+            built = _build(built, replace(newest, labels=labels, tolerations=built.tolerations))
             add(less, {r: n - was.get(r, 0) for r, n in built.requests.items() if n > was.get(r, 0)})
             at_least(less, {r: n - newest.requests.get(r, 0) for r, n in built.requests.items()})
         if owner.template is not None and self._unsettled(built, owner.template, runs):
@@ -441,6 +440,14 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     if _further(owner, pod, labels):
         changes["spread"] = owner.spread
     return msgspec.structs.replace(pod, **changes) if changes else pod
+
+
+def differs(made: PodTemplate, planned: PodTemplate, *, exactly: bool) -> bool:
+    """Whether a replacement as it is made now has more than was planned; or, `exactly`, may lack more."""
+    lacks = planned.may_lack
+    return _build(planned, made) is not planned or (
+        exactly and any(n > lacks.get(r, 0) for r, n in made.may_lack.items())
+    )
 
 
 def edited(

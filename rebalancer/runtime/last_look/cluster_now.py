@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -202,6 +203,13 @@ class ClusterNow:
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
         return [t for t, _ in self._templates[namespace].values()]
+
+    def makers(self, namespace: str) -> Snapshot:
+        """What the replacements of a namespace's pods are made by: nodes and its pods as they are now, and of
+        others one of each template."""
+        each = ((n, there) for n, found in self._templates.items() for _, there in found.values())
+        pods = (p for n, there in each for p in islice(there.values(), None if n == namespace else 1))
+        return replace(self.simulation.snapshot, nodes=self.nodes, pods=tuple(pods))
 
     def named(self, namespace: str, selector: Selector) -> frozenset[str]:
         """The names of the pods that a selector selects, which neither have ended nor are about to."""

@@ -581,7 +581,7 @@ class Looking:
             return None
         reason = why_not(self.move, self.planned, self.look.reads)
         classes = runtime_classes([self.move.owner], self.look.reads)
-        return reason or self.look.room.unsettled(self.move, self.planned, classes)
+        return reason or self.look.room.made_otherwise(self.move, self.planned, classes)
 
     def _read_sized(self) -> Reason | None:
         """The watch of vertical autoscalers may hang."""

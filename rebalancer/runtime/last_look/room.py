@@ -36,7 +36,7 @@ from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers, differs, edited
 from rebalancer.runtime.cycle.gates import NOBODY, Away
 from rebalancer.runtime.cycle.replacements import controller_of
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
@@ -396,13 +396,22 @@ class Room:
             "recommends more than was planned with"
         )
 
-    def unsettled(self, move: Move, owner: Workload, classes: Mapping[str, RuntimeClass]) -> Reason | None:
-        """Why the replacement of a certain move may go elsewhere by now: nodes have come to differ in what
-        its pod has and nothing that is known adds."""
-        if not move.certain or move.replacement.unsettled:
-            return None
-        now = Replacements(self._cluster.simulation.snapshot, classes, self._cluster.nodes)
-        if not now.of(move.pod.template, owner).unsettled:
+    def made_otherwise(
+        self, move: Move, owner: Workload, classes: Mapping[str, RuntimeClass]
+    ) -> Reason | None:
+        """Why the replacement may be another one by now: the owner's youngest pod, such as the replacement
+        before, shows that admission gives new ones something else; or nodes have come to differ in what the
+        pod of a certain move has and nothing that is known adds."""
+        now = Replacements(self._cluster.makers(move.pod.namespace), classes)
+        if (reason := edited(move.pod.template, owner, newest=now.newest(owner))) is not None:
+            return reason
+        made, planned = now.of(move.pod.template, owner), move.replacement
+        if differs(made, planned, exactly=move.certain):
+            return changed(
+                f"since the plan, a younger pod of {owner.kind} {owner.name} shows that admission gives new "
+                f"ones other containers, amounts or labels than {move.pod.key}'s replacement was planned with"
+            )
+        if not move.certain or planned.unsettled or not made.unsettled:
             return None
         return changed(
             f"since the plan, nodes differ in a selector or toleration that {move.pod.key} has and its "

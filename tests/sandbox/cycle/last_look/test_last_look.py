@@ -507,6 +507,32 @@ def test_what_is_read_live_is_judged_by_the_scope(world: World) -> None:
     assert world.code() is ReasonCode.EXCLUDED_NAMESPACE
 
 
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({}, None),
+        ({"initContainers": [{"name": "proxy", "image": "i"}]}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"nodeSelector": {"pool": "x"}}, ReasonCode.ROLLOUT_IN_PROGRESS),
+    ],
+    ids=["nothing", "a sidecar", "a node selector"],
+)
+def test_what_admission_has_given_a_pod_that_was_made_since_it_gives_the_replacement_too(
+    world: World, given: Any, code: ReasonCode | None
+) -> None:
+    new = deepcopy(next(o for o in world.server.store.list("Pod") if o["spec"]["nodeName"] == "b-0"))
+    world.server.store.delete("Pod", new["metadata"]["name"], "default", grace=0)
+    for key in ("uid", "resourceVersion"):
+        del new["metadata"][key]
+    new["metadata"] |= {"name": "web-new", "creationTimestamp": "2026-03-01T00:00:00Z"}
+    new["spec"] |= given
+    world.server.store.create(deepcopy(new))
+    world.server.store.modify(
+        "Pod", "web-new", "default", lambda o: o.update(status=new["status"]), subresource="status"
+    )
+    caught_up(world.cache, world.server)
+    assert world.code() is code
+
+
 @pytest.mark.parametrize(("pool", "code"), [("x", None), ("y", ReasonCode.CHANGED_SINCE_PLAN)])
 def test_a_node_without_what_only_pods_ask_for_may_get_the_replacement(
     pool: str, code: ReasonCode | None
