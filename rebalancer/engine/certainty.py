@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec import json
 
-from rebalancer.admission import LATEST, enforced, proxies, unsafe_sysctls, violations_of
+from rebalancer.admission import LATEST, PROXIES, enforced, proxies, unsafe_sysctls, violations_of
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import hangs_on_detaching, limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
@@ -32,7 +32,7 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.pod import Container, PodTemplate
+from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.snapshot import Snapshot, consequence
 from rebalancer.model.workload import Workload
 
@@ -236,13 +236,23 @@ def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 
 def _injected(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     """Pods that were made before a mesh was asked for have no proxy, and their replacements have one."""
+    for name in sorted(_proxies(state, template)[0]):
+        yield f"the pod or its namespace asks for a mesh's {name}, which the pod lacks and a new one may get"
+
+
+def _proxies(state: ClusterState, template: PodTemplate) -> tuple[set[str], Requests]:
+    """Those that are asked for and the pod lacks; and what those take that it has, and nobody asks for."""
     namespace, owner = state.snapshot.namespaces.get(template.namespace), _owner(state, template)
     if namespace is None or owner is None or template.host_network:
-        return
+        return set(), {}
     there, noted = namespace.metadata, _annotations(owner.security)
-    said = {**there.annotations, **there.labels, **noted, **template.labels}
-    for name in sorted(proxies(said) - {c.name for c in _containers(template)}):
-        yield f"the pod or its namespace asks for a mesh's {name}, which the pod lacks and a new one may get"
+    asked = proxies({**there.annotations, **there.labels, **noted, **template.labels})
+    own = {c.name for c in _containers(owner.template)} if owner.template is not None else set[str]()
+    left: Requests = {}
+    for c in _containers(template):
+        if c.name in PROXIES.keys() - asked - own:
+            add(left, c.requests)
+    return asked - {c.name for c in _containers(template)}, left
 
 
 @lru_cache(1024)
@@ -257,14 +267,17 @@ def _owner(state: ClusterState, template: PodTemplate) -> Workload | None:
 
 
 def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    """A pod that comes back as its owner's template states may go to nodes that are too full for it now."""
-    open_ = state.table.admitted(template) if template.may_lack else state.table.none
-    for r, less in template.may_lack.items():
+    """A pod that comes back as its owner's template or youngest pod has it, or without a mesh's proxy, may go
+    to nodes that are too full for it now."""
+    may_lack = dict(template.may_lack)
+    at_least(may_lack, _proxies(state, template)[1])
+    open_ = state.table.admitted(template) if may_lack else state.table.none
+    for r, less in may_lack.items():
         if r not in state.requested:
             continue
         lacks = template.requests.get(r, 0) - (state.allocatable(r) - state.requested[r])
         if (open_ & (lacks > 0) & (lacks <= less)).any():
-            yield f"the pod takes more {r} than its owner's template states, for which more nodes have room"
+            yield f"the pod takes more {r} than a new one may, for which more nodes have room"
 
 
 def _containers(template: PodTemplate) -> tuple[Container, ...]:

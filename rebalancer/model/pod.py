@@ -191,7 +191,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     made. `unsettled`: what does not say now that it gets a node selector, affinity, constraints, tolerations
     or labels that it has; "" = it has none such.
     `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
-    `may_lack`: by how much less it may come back, as its requests are more than its owner's template states.
+    `may_lack`: by how much less it may come back, as its owner's template or youngest pod asks for less.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `own_users`: a user namespace of its own; `read_only_throughout`: recursive
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;

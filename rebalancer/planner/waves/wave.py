@@ -276,7 +276,10 @@ class WaveInTheMaking:
                 freed = self._simulation.framework(move.replacement).feasible(move.replacement)
             anywhere = member.held | freed
             anywhere |= elsewhere.made_room(move, own, anywhere | among(self._size, move.destinations))
-            judged = freed.any() and _as_judged(move, anywhere, own)
+            # What others of the wave fill is open until they come, and to a replacement that may be smaller.
+            proved = move.certain and move.serves is None
+            doubtful = proved and bool(self._simulation.uncertainties(move.replacement))
+            judged = freed.any() and not doubtful and _as_judged(move, anywhere, own)
             open_ = id(move.component) not in ended and judged
             if open_ and self._fits(move, anywhere, member.held & freed, own, self._free(move, room)):
                 fitting.append((move, anywhere, member.held & freed))

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property
+from itertools import chain
 
 import numpy as np
 from msgspec.structs import replace
@@ -49,12 +50,14 @@ from rebalancer.spread.arrays import Rows
 # many: so what is still to be placed is put where it was predicted before one more goes. Moves of different
 # waves were not planned beside each other: the later one was planned with the earlier ones landed. It may
 # start before that only if they cannot meet: nothing in ports, volumes and required affinity between them,
-# and room for all of them on every node where the replacement and others that are still to be placed may
-# land. Who was placed already takes its room as a pod.
+# room for all of them on every node where the replacement and others that are still to be placed may land,
+# and all as certain without what is to land. Who was placed already takes its room as a pod.
 
 
 def may_fly(simulation: Simulation, move: Move, away: Away) -> bool:
     """Whether the move and those in flight keep out of each other's way, with the pods as they are."""
+    if any(m.certain and simulation.uncertainties(m.replacement) for m in (move, *away.coming)):
+        return False
     group = move.pod.template.restarts_with
     for other in away.flying:
         if group and group == other.pod.template.restarts_with:
@@ -365,12 +368,13 @@ class Room:
         return own
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
-        """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and
-        for a move that was planned by scores."""
+        """Why what becomes of the replacement is less certain than it was planned, in words; "" if it is not,
+        and for a move that was planned by scores."""
         if not move.certain and (by_scores or self.soft(move)):
             return ""
-        witness = self._witness()
-        why = next(doubts(simulation.framework(move.replacement), move.replacement, witness), "")
+        witness, framework = self._witness(), simulation.framework(move.replacement)
+        every = framework.uncertainties(move.replacement) if move.certain else ()
+        why = next(chain(every, doubts(framework, move.replacement, witness)), "")
         # What goes on from a former process was not planned here, and lands nowhere any more.
         if why or not (move.certain and move.destinations and simulation.state.version.newer_by):
             return why

@@ -452,3 +452,28 @@ def test_who_asks_for_a_proxy_and_has_none_may_come_back_with_one(
     likely = plan(decoded(things), PlanOptions(certainty="likely")).moves
     assert likely
     assert all(m.certain is not bool(doubt) for m in likely)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "in_template", "certain"),
+    [
+        ({ISTIO: "enabled"}, False, True),
+        ({ISTIO: "disabled"}, False, False),
+        ({}, False, False),
+        ({}, True, True),
+    ],
+)
+def test_a_proxy_that_nobody_asks_for_any_more_is_a_doubt_where_more_nodes_have_room_without_it(
+    namespace: dict[str, str], in_template: bool, certain: bool
+) -> None:
+    meta = {"name": "default", "labels": namespace}
+    web = deployment("web").requests(cpu="200m").spread("zone", 1).placed({"a-0": 4})
+    there = (*nodes(a=1, b=1), node("c-0").zone("c").cpu("250m"), web)
+    things = objects(*there, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    proxy = {"name": "istio-proxy", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+    for one in things:
+        if one["kind"] == "Pod":
+            one["spec"]["containers"].append(proxy)
+        elif one["kind"] == "ReplicaSet" and in_template:
+            one["spec"]["template"]["spec"]["containers"].append(proxy)
+    assert bool(plan(decoded(things)).moves) is certain

@@ -424,6 +424,12 @@ def test_a_younger_pod_shows_what_admission_gives_new_ones() -> None:
     assert {b.reason.code for b in full.blocked} == {ReasonCode.NO_FEASIBLE_NODE}
 
 
+def test_a_younger_pod_that_takes_less_shows_how_small_the_next_one_may_be() -> None:
+    (move,) = younger(lambda spec: spec["containers"][0]["resources"]["requests"].update(cpu="150m")).moves
+    assert move.replacement.requests["cpu"] == 200
+    assert move.replacement.may_lack == {"cpu": 50}
+
+
 def test_one_that_is_as_old_shows_nothing() -> None:
     found = younger(more("400m"), at_the_same_time=True)
     assert [m.replacement.requests["cpu"] for m in found.moves] == [200]

@@ -320,6 +320,28 @@ def test_moves_of_two_plans_fly_together_while_there_is_room_for_both(taken: int
     assert w.look.may_overlap(one, Away(flying=(two,))) is (taken < 6), "who is placed has its room as a pod"
 
 
+def test_one_that_may_come_back_smaller_goes_once_another_has_filled_the_node_that_it_could_take() -> None:
+    things = objects(
+        node("a-0").zone("a").cpu("16").label("pool", "x"),
+        node("b-0").zone("b").cpu("2500m"),
+        node("b-1").zone("b").cpu("400m").label("pool", "x"),
+        deployment("web").spread("zone").requests(cpu="200m").placed({"a-0": 3, "b-0": 1}),
+        stateful_set("api").spread("zone").requests(cpu="350m").selects(pool="x").placed({"a-0": 2}),
+    )
+    for one in things:
+        if one["kind"] == "Pod" and one["metadata"]["name"].startswith("web"):
+            one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1200m"
+    w = World(decoded(things))
+    api, web = w.plan.moves
+    assert (api.wave, web.wave, web.certain) == (1, 2, True)
+    w.evict(api)
+    assert not w.beside(web, [api])
+    assert w.code(web) is ReasonCode.CHANGED_SINCE_PLAN
+    w.land(api)
+    assert w.beside(web, [])
+    assert w.code(web) is None
+
+
 @pytest.mark.parametrize(("drifted", "goes"), [(60.0, True), (None, False)])
 def test_a_node_that_karpenter_has_come_to_replace_takes_no_replacement(
     drifted: float | None, goes: bool
