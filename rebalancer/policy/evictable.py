@@ -377,14 +377,15 @@ class Evictable:
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
         busy = self.owners.why_not(owner) or self.owners.restarting(pod)
         not_made = self._not_made if pod.namespace not in self._made_in else None
-        return busy or waits or not_made or self._by_namespace(pod, owner)
+        return busy or waits or not_made or self._by_plugins(pod, owner)
 
-    def _by_namespace(self, pod: Pod, owner: Workload) -> Reason | None:
-        """What the namespace's own annotations make of new pods."""
+    def _by_plugins(self, pod: Pod, owner: Workload) -> Reason | None:
+        """What the namespace's own annotations, and the RuntimeClass of a file, make of new pods."""
         namespace = self._snapshot.namespaces.get(pod.namespace)
-        if namespace is None:
+        runs = self._snapshot.runtime_classes.get(owner.runtime_class)
+        if namespace is None and runs is None:
             return None
-        by = Admission(namespace=namespace.metadata)
+        by = Admission(namespace=namespace.metadata if namespace is not None else None, runtime_class=runs)
         return not_as_planned(self.replacements.of(pod.template, owner), owner, by)
 
     def _gang_allowed(self, pod: Pod) -> bool:

@@ -406,8 +406,9 @@ class Owners:
                 {},
                 "use a nodeSelector instead of nodeName",
             )
+        there = {"PriorityClass": snapshot.priority_classes, "RuntimeClass": snapshot.runtime_classes}
         for kind, wanted in named(owner):
-            if kind == "PriorityClass" and kind in snapshot.kinds and wanted not in snapshot.priority_classes:
+            if kind in snapshot.kinds and wanted not in there.get(kind, {wanted}):
                 return gone(name, kind, wanted)
         namespace = snapshot.namespaces.get(owner.namespace)
         if namespace is None or not owner.security:
@@ -416,9 +417,9 @@ class Owners:
         found = violations_of(owner.security, level, version) if level else ()
         # What all its pods have beside it something adds to each, unless it was edited under them.
         bare = owner.kind in ONLY_MAKE_PODS and owner.owner is None
-        there = {p.template for p in self.active(owner) if found and not bare}
-        kept = (not violations_of(t.secured(owner.security), level, version) for t in there)
-        if not found or (there and all(kept)):
+        active = {p.template for p in self.active(owner) if found and not bare}
+        kept = (not violations_of(t.secured(owner.security), level, version) for t in active)
+        if not found or (active and all(kept)):
             return None
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         return Reason(

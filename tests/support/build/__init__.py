@@ -21,6 +21,7 @@ import msgspec
 from rebalancer.model.decode import Decoder
 from rebalancer.model.node import NODEPOOL
 from rebalancer.model.snapshot import KINDS, Object, Snapshot, build_snapshot
+from rebalancer.model.workload import RuntimeClass
 from tests.support.build.base import KEYS, Builder, flatten
 from tests.support.build.owners import (
     OwnerBuilder,
@@ -222,5 +223,7 @@ def decoded(listed: Iterable[Json], *, now: float = NOW, server_version: str = "
 
 
 def built(found: Iterable[Object], *, now: float = NOW, server_version: str = "v1.36.2") -> Snapshot:
-    """What the tool makes of objects that it has read."""
-    return build_snapshot(found, now=now, source="built", server_version=server_version, kinds=KINDS)
+    """What the tool makes of objects that it has read. RuntimeClasses are never listed: a file has them."""
+    every = list(found)
+    kinds = [k for k in KINDS if k != "RuntimeClass" or any(isinstance(o, RuntimeClass) for o in every)]
+    return build_snapshot(every, now=now, source="built", server_version=server_version, kinds=kinds)

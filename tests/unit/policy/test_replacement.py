@@ -496,19 +496,29 @@ def test_a_label_that_a_younger_pod_was_given_counts_where_something_selects_by_
     assert bool(found.moves) is not selects
 
 
-@pytest.mark.parametrize("read", [False, True])
-def test_pods_that_a_runtime_class_of_the_file_sends_to_nodes_of_its_own(read: bool) -> None:
-    sandbox = {"pool": "sandbox"}
+SANDBOX = {"pool": "sandbox"}
+KATA: Json = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "asked", "said"),
+    [
+        ([], {}, "its RuntimeClass was not read"),
+        ([KATA | {"scheduling": {"nodeSelector": SANDBOX}}], {}, ""),
+        ([KATA | {"scheduling": {"nodeSelector": {"pool": "x"}}}], SANDBOX, "RuntimeClass kata has another"),
+        ([KATA | {"metadata": {"name": "other"}}], SANDBOX, "names RuntimeClass kata, which does not exist"),
+    ],
+    ids=["not read", "it sends them there", "the template contradicts it", "it is gone"],
+)
+def test_pods_that_a_runtime_class_of_the_file_sends_to_nodes_of_its_own(
+    classes: list[Json], asked: dict[str, str], said: str
+) -> None:
     there = (*(node(f"{z}-0").zone(z).label("pool", "sandbox") for z in "ab"), node("c-0").zone("c"))
     web = deployment("web").spread("zone", 1).placed({"a-0": 4})
-    things = patched("Pod", {"spec": {"runtimeClassName": "kata", "nodeSelector": sandbox}}, *there, web)
+    things = patched("Pod", {"spec": {"runtimeClassName": "kata", "nodeSelector": SANDBOX}}, *there, web)
     for kind in ("ReplicaSet", "Deployment"):
-        template = {"spec": {"template": {"spec": {"runtimeClassName": "kata"}}}}
+        template = {"spec": {"template": {"spec": {"runtimeClassName": "kata", "nodeSelector": asked}}}}
         things = patched(kind, template, *things)
-    if read:
-        kata = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
-        things.append(kata | {"scheduling": {"nodeSelector": sandbox}})
-    found = plan(snapshot_of(things))
-    assert len(found.moves) == (2 if read else 0)
-    said = any("its RuntimeClass was not read" in b.reason.message for b in found.blocked)
-    assert said is not read
+    found = plan(snapshot_of([*things, *classes]))
+    assert len(found.moves) == (0 if said else 2)
+    assert all(said in b.reason.message for b in found.blocked)
