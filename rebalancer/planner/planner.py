@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import Expelling, coming, growing
+from rebalancer.planner.cluster.bystanders import Expelling, coming, rolling
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -108,12 +108,10 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     unsettled = settle(view.simulation, view.pending, highest)
     owners = view.evictable.owners
     unsettled += owners.made_again
-    leaving = [
-        *growing(owners, view.evictable.replacements, view.simulation),
-        *Expelling(view.simulation).pods(view.snapshot),
-    ]
+    leaving = [*Expelling(view.simulation).pods(view.snapshot)]
+    rolls = rolling(owners, view.evictable.replacements, view.simulation)
     to_come = coming(owners, view.evictable.replacements)
-    waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, to_come)
+    waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, rolls, to_come)
 
     with ExitStack() as made:
         waves, given_up, late = _in_turns(view, hard, soft, waiting, made)

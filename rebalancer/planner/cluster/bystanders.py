@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from math import ceil
 
 import numpy as np
@@ -110,19 +110,21 @@ def coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
             yield from (Pod(owner.name, owner.namespace, "", template) for _ in range(number))
 
 
-def growing(owners: Owners, replacements: Replacements, simulation: Simulation) -> Iterator[Pod]:
-    """Pods that a rollout takes away before it makes them anew, as they will be, if they will take more than
-    now, or go elsewhere. The others find the room that they had."""
+def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) -> Iterator[tuple[Pod, bool]]:
+    """Pods that a rollout takes away before it makes them anew, as they will be; and whether they will take
+    more than now, or go elsewhere: these first. The others find the room that they had."""
     at = simulation.state.table.index
     for owner, pods, number in owners.replaced_in_place():
         made = ((p, replacements.of(p.template, owner)) for p in pods)
-        unlike = (
-            (p, new)
+        judged = [
+            (
+                replace(p, template=new),
+                _is_more(new.requests, p.template.requests)
+                or (p.node_name in at and not simulation.static(new)[at[p.node_name]]),
+            )
             for p, new in made
-            if _is_more(new.requests, p.template.requests)
-            or (p.node_name in at and not simulation.static(new)[at[p.node_name]])
-        )
-        yield from (replace(p, template=new) for p, new in islice(unlike, max(0, number)))
+        ]
+        yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
 
 
 def _is_more(requests: Requests, than: Requests) -> bool:

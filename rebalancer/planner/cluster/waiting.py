@@ -116,13 +116,19 @@ class Waiting:
         groups: Groups,
         unsettled: Iterable[Pod],
         leaving: Sequence[Pod] = (),
+        rolls: Iterable[tuple[Pod, bool]] = (),
         to_come: Iterable[Pod] = (),
     ) -> None:
-        """`leaving`, `to_come`: pods that will be made anew (`Expelling`), or made, before long."""
+        """`leaving`, `rolls`, `to_come`: pods that will be made anew (`Expelling`, `rolling`), or made. Who
+        waits for another's end may lose its node to any of them."""
         self._simulation = simulation
         self._groups = groups
-        pods, to_come = list(unsettled), list(to_come)
-        self._unsettled, self._coming = pods, [*leaving, *to_come]
+        pods, rolls, to_come = list(unsettled), list(rolls), list(to_come)
+        # A pod that has to leave its node, too, is made as the rollout has it.
+        anew = {key_of(p): p for p in (*leaving, *(p for p, _ in rolls))}
+        self._unsettled, self._coming = pods, [*anew.values(), *to_come]
+        settled = {key_of(p) for p, grows in rolls if not grows} - {key_of(p) for p in leaving}
+        leaving = [p for key, p in anew.items() if key not in settled]
         self._now = self._every = _World(simulation, groups, pods)
         if simulation.unsure and (pods or simulation.early):
             with simulation.without_unsure():
@@ -209,7 +215,7 @@ class Waiting:
                 within = among(self._simulation.state.table.size, nodes)
                 others = ((t, n[within[n] & (n != at)]) for t, n, at in (*landings[:i], *landings[i + 1 :]))
                 beside = [(t, there) for t, there in others if len(there)]
-                if beside and self._comes_before(replacement, nodes, victim, beside) is not None:
+                if self._comes_before(replacement, nodes, victim, beside) is not None:
                     return True
         return self.spoken_for.crowded(landings)
 

@@ -28,7 +28,7 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
-from rebalancer.planner.cluster.bystanders import coming, growing
+from rebalancer.planner.cluster.bystanders import coming, rolling
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
@@ -351,12 +351,12 @@ class Room:
             return None
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
         came += owners.made_again
-        leaving += growing(owners, replacements, cluster.simulation)
+        rolls = [*rolling(owners, replacements, cluster.simulation)]
         to_come = [*coming(owners, replacements)]
-        if not (came or leaving or to_come):
+        if not (came or leaving or rolls or to_come):
             return None
         groups = cluster.groups(pod.namespace)
-        return Waiting(cluster.simulation, groups, came, leaving, to_come)
+        return Waiting(cluster.simulation, groups, came, leaving, rolls, to_come)
 
     @staticmethod
     def _own(cluster: ClusterNow, away: Away) -> Counter[str]:

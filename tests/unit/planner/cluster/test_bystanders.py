@@ -324,9 +324,9 @@ def test_nor_are_two_that_each_close_another_node_to_it(whose: str) -> None:
     assert not any(m.certain for m in made.moves if m.wave > 1)
 
 
-def rollout(surge: int, unavailable: int = 0) -> list[Json]:
+def rollout(surge: int, unavailable: int = 0, *, pods: int = 1) -> list[Json]:
     """The template has just changed: none of the new revision is there."""
-    deploy, old, *pods = objects(other())
+    deploy, old, *olds = objects(deployment("other").requests(cpu=3).placed({"b-0": pods}))
     (_, new, *_) = objects(other())
     new["metadata"].update(name="other-new", uid="new")
     new["metadata"]["labels"]["pod-template-hash"] = "new"
@@ -337,7 +337,7 @@ def rollout(surge: int, unavailable: int = 0) -> list[Json]:
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
     }
-    return [deploy, old, *pods, new]
+    return [deploy, old, *olds, new]
 
 
 @pytest.mark.parametrize(("surge", "moves"), [(1, 0), (0, 1)])
@@ -368,7 +368,9 @@ COMING_FIRST: dict[str, tuple[list[Any], dict[str, str], list[str]]] = {
         [],
     ),
     "the next one of a rollout": (rollout(1), {"c-0": "3500m"}, []),
-    "one that a rollout takes away first": (rollout(0, 1), {"c-0": "3500m"}, ["c-0"]),
+    "the one after the next": (rollout(1, pods=2), {"c-0": "6500m"}, []),
+    "the next ones, where there is room for all": (rollout(1, pods=2), {"c-0": "6900m"}, ["c-0"]),
+    "one that a rollout takes away first": (rollout(0, 1), {"c-0": "3500m"}, []),
 }
 
 
@@ -510,6 +512,13 @@ def test_a_rollout_to_larger_pods_keeps_the_room_for_all_of_them(rolls: Any, eno
     for cpu, moves in ((enough, 1), (enough - 1, 0)):
         machines = [node("a-0").zone("a").cpu(9), node("b-0").zone("b").cpu(f"{cpu}m")]
         assert len(plan(snapshot(*machines, *rolls(), web())).moves) == moves, cpu
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [(4500, 1), (4499, 0)])
+def test_so_does_one_of_pods_that_have_to_leave_their_node(cpu: int, moves: int) -> None:
+    machines = [node("a-0").zone("a").cpu(9), node("b-1").zone("b").cpu(f"{cpu}m"), gone().taint(LEAVES)]
+    rolls = grows(2, two(deployment("api")), surges(0), updatedReplicas=0)
+    assert len(plan(snapshot(*machines, *rolls, web())).moves) == moves
 
 
 @pytest.mark.parametrize(("age", "moves"), [(20, 0), (100_000, 1)])
