@@ -227,12 +227,21 @@ class Waiting:
         self, replacement: PodTemplate, nodes: Rows, victim: Pod, beside: Beside = ()
     ) -> Pod | None:
         """One that is made before a replacement that waits for its victim's end, and with all that wait or
-        come, and replacements `beside` it, could take the last of the nodes."""
+        come, and replacements `beside` it, could take the last of the nodes: or leave them, where the
+        replacement has to be near it."""
         if not self._waits_for_end(victim):
             return None
+        simulation, state = self._simulation, self._simulation.state
         coming = [p for p in self._still_coming() if key_of(p) != key_of(victim)]
         number = Counter(id(p.template) for p in (*self._unsettled, *coming))
-        within = among(self._simulation.state.table.size, nodes)
+        within = among(state.table.size, nodes)
+        leaving = [p for p in coming if p.node_name]
+        if leaving and state.terms.of(replacement).required:
+            keys = map(key_of, (victim, *leaving))
+            with simulation.without_unsure(), state.removed([k for k in keys if k in state.pods]):
+                within &= simulation.framework(replacement).feasible(replacement, spread=False)
+            if not within.any():
+                return next((p for p in leaving if can_open(state, p.template, replacement)), None)
 
         def some(able: Mapping[int, Bools]) -> list[tuple[PodTemplate, Bools]]:
             """Those that may go to the nodes, if they together could take the last of them."""
@@ -243,7 +252,7 @@ class Waiting:
             return [] if fits else there
 
         world = self._ahead
-        if not some({i: self._simulation.static(t) for i, t in world.templates.items()}):
+        if not some({i: simulation.static(t) for i, t in world.templates.items()}):
             return None
         able = {id(t) for t, _ in some(self._open_to_coming())}
         return next((p for p in coming if id(p.template) in able), None)
@@ -260,7 +269,8 @@ class Waiting:
 
     def _open_to_coming(self) -> dict[int, Bools]:
         """bool[N] by template: nodes that may take one that waits or comes, once all that leaves is gone. Its
-        constraints bar nodes where it comes alone, and they are kept: nobody is moved for them."""
+        constraints bar nodes where it comes alone, and they are kept: nobody is moved for them. So does whom
+        it has to be near, unless that is to come, too."""
         state, groups = self._simulation.state, self._groups
         if self._open[0] != state.mark:
             found, coming = dict[int, Bools](), self._still_coming()
@@ -275,8 +285,11 @@ class Waiting:
                 bound[i] = kept.issuperset(groups.carried(t)) and sum(counted) <= 1
             leaving = [key_of(p) for p in coming if p.node_name]
             with self._asked_of_every(), state.removed(k for k in leaving if k in state.pods):
-                for i, t in self._ahead.templates.items():
-                    found[i] = self._ahead.feasible(t, spread=bound[i])
+                every = self._ahead.templates
+                for i, t in every.items():
+                    near = state.terms.of(t).required and any(can_open(state, o, t) for o in every.values())
+                    asked = self._ahead.without_others(t) if near else t
+                    found[i] = self._ahead.feasible(t, spread=bound[i], alike=asked)
             self._open = state.mark, found
         return self._open[1]
 
@@ -511,10 +524,11 @@ class _World:
         return found
 
     def _let_in_now(self, waiting: PodTemplate) -> Bools:
-        return self.feasible(waiting, spread=False, alike=self._without_others(waiting))
+        return self.feasible(waiting, spread=False, alike=self.without_others(waiting))
 
     @remembered()
-    def _without_others(self, waiting: PodTemplate) -> PodTemplate:
+    def without_others(self, waiting: PodTemplate) -> PodTemplate:
+        """The pod as if it had to be near nobody."""
         a = waiting.affinity
         if a is None or a.pod_affinity is None:
             return waiting

@@ -350,6 +350,10 @@ def drained(**placed: int) -> Any:
     return deployment("other").requests(cpu=3).spread("zone").placed({"z-0": 1, **placed})
 
 
+def cache(at: str) -> Any:
+    return deployment("cache").requests(cpu="100m").placed({at: 1})
+
+
 COMING_FIRST: dict[str, tuple[list[Any], dict[str, str], list[str]]] = {
     "a drained one": ([other("z-0")], {"c-0": "3500m"}, []),
     "where there is room for both": ([other("z-0")], {"c-0": "3900m"}, ["c-0"]),
@@ -366,6 +370,16 @@ COMING_FIRST: dict[str, tuple[list[Any], dict[str, str], list[str]]] = {
         [other("z-0").away_from("hostname", app="db")],
         {"c-0": "3900m"},
         [],
+    ),
+    "one that has to be near another drained one": (
+        [cache("z-0"), other("z-0").near("zone", app="cache")],
+        {"c-0": "3500m"},
+        [],
+    ),
+    "one that has to be near one in its zone": (
+        [cache("b-1"), other("z-0").near("zone", app="cache")],
+        {"c-0": "3500m"},
+        ["c-0"],
     ),
     "the next one of a rollout": (rollout(1), {"c-0": "3500m"}, []),
     "the one after the next": (rollout(1, pods=2), {"c-0": "6500m"}, []),
@@ -391,6 +405,19 @@ def test_what_comes_while_a_victim_ends_may_take_the_room_of_its_replacement(
         made = plan(snapshot(machines, *coming, db))
         found = [n for m in made.moves for n in m.destinations if m.certain]
         assert found == (sorted(zone_c) if kind is deployment else nodes), kind
+
+
+@pytest.mark.parametrize(("at", "cpu", "moves"), [("z-0", "700m", 0), ("b-0", "1600m", 1)])
+def test_whom_a_sets_next_pod_has_to_be_near_may_have_left_by_then(at: str, cpu: str, moves: int) -> None:
+    machines = [
+        node("a-0").zone("a").cpu(4),
+        node("b-0").zone("b").cpu(cpu),
+        node("z-0").zone("b").cpu(2).taint(LEAVES),
+    ]
+    near = stateful_set("db").spread("zone").near("zone", app="cache").requests(cpu="300m")
+    caches = deployment("cache").requests(cpu="900m").placed({at: 1, "a-0": 1})
+    made = plan(snapshot(machines, caches, near.placed({"a-0": 3, "b-0": 1})))
+    assert len(made.moves) == moves
 
 
 def drained_beside_two(cpu: str) -> list[Any]:
