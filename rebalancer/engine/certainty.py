@@ -208,8 +208,6 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield f"the pod needs features that nodes declare: {', '.join(template.node_features)}"
     if any(t.operator in ("Lt", "Gt") for t in template.tolerations):
         yield "the pod has tolerations with Lt or Gt, which depend on a feature gate"
-    if any(v.kind == "ephemeral" and not v.claim for v in template.volumes):
-        yield "the pod's ephemeral volumes are made only after it"
 
 
 def _on_nodes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
@@ -316,8 +314,11 @@ def _volumes(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     if volumes and counts and _unread(state.snapshot, ATTACHED):
         limited = not state.storage.limited.isdisjoint(state.storage.attachments(template))
         kinds += [ATTACHED] if limited else []
-    mounted = (state.storage.claim(template.namespace, v.claim) for v in volumes)
-    claims = [c for c in mounted if c is not None]
+    mounted = [(v, state.storage.claim_of(template.namespace, v)) for v in volumes]
+    claims = [c for _, c in mounted if c is not None]
+    unnamed = any(v.kind == "ephemeral" and not v.claim for v in template.volumes)
+    if unnamed or any(v.anew and c is not None and state.storage.scarce(c) for v, c in mounted):
+        yield "the pod's ephemeral volumes are made only after it"
     if any(not fully_bound(c) and state.storage.takes_room(c) for c in claims):
         kinds += _unread(state.snapshot, CAPACITY)
     if kinds:

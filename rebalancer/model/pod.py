@@ -136,7 +136,8 @@ class Volume(Struct, frozen=True):
     <pod>-<volume>, or "" in the template of a pod that does not exist yet. `device` identifies a legacy
     in-tree disk: the kind, and what names the disk, if the scheduler asks. `read_only` is its mode.
     `owner` is the uid of the pod that the claim of an `ephemeral` volume must belong to, "" where it is not
-    known. `image` is the reference of an `image` volume, `local` whether it is never pulled.
+    known. `anew`: it is a replacement's, whose claim will be made like this one, without a volume. `image` is
+    the reference of an `image` volume, `local` whether it is never pulled.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Volume(Struct, frozen=True):
     device: tuple[str, ...] = ()
     read_only: bool = False
     owner: str = ""
+    anew: bool = False
     image: str = ""
     local: bool = False
 

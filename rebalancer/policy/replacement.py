@@ -155,8 +155,8 @@ class Replacements:
     @remembered(by=lambda template, owner: (owner.key, id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The replacement of a pod of this template under this owner."""
-        # What a resize has it take for now is no part of the new pod.
-        built = self._ranked(_build(template.by_spec or template, owner.template), owner)
+        # What a resize has it take for now is no part of the new pod, nor what ends with the old one.
+        built = self._ranked(_build(_with_new_volumes(template.by_spec or template), owner.template), owner)
         if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
             built = _run_by(runs, built, owner.template or built)
         less = _less(built, owner.template) if owner.template is not None else {}
@@ -407,6 +407,14 @@ def added_by(annotations: Mapping[str, str]) -> Added | None:
     except msgspec.DecodeError:
         return None
     return Added(selector, read.get(DEFAULT_TOLERATIONS), read.get(TOLERATED, ()))
+
+
+def _with_new_volumes(pod: PodTemplate) -> PodTemplate:
+    """The template of a pod for which the claims of its ephemeral volumes are made anew."""
+    volumes = tuple(
+        replace(v, owner="", anew=True) if v.kind == "ephemeral" and v.claim else v for v in pod.volumes
+    )
+    return replace(pod, volumes=volumes) if volumes != pod.volumes else pod
 
 
 def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:

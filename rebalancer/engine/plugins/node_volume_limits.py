@@ -36,7 +36,7 @@ class NodeVolumeLimits(Plugin):
         """Rejects nodes whose drivers have no place for the pod's volumes that are not there yet."""
         storage = self.state.storage
         for volume in claim_volumes(template):
-            claim = storage.claim(template.namespace, volume.claim)
+            claim = storage.claim_of(template.namespace, volume)
             if storage.known and claim is None:
                 where = f"{template.namespace}/{volume.claim}"
                 reason = f"looking up PVC {where}: {not_found(volume.claim)}"
@@ -96,7 +96,7 @@ def hangs_on_detaching(state: ClusterState, template: PodTemplate) -> bool:
     table = state.table
     open_ = table.admitted(template) & ~table.untolerated(template.tolerations)
     for volume in claim_volumes(template):
-        claim = state.storage.claim(template.namespace, volume.claim)
+        claim = state.storage.claim_of(template.namespace, volume)
         bound = state.storage.volume(claim.spec.volume_name) if claim is not None else None
         if bound is not None and bound.spec.node_affinity and bound.spec.node_affinity.required:
             open_ = open_ & table.selector_mask(bound.spec.node_affinity.required)

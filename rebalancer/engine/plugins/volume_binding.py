@@ -9,6 +9,7 @@ import numpy as np
 from rebalancer.engine.plugins.node_resources import at
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
 from rebalancer.engine.state.storage import (
+    NO_PROVISIONER,
     claim_class,
     claim_volumes,
     fully_bound,
@@ -24,7 +25,6 @@ from rebalancer.model.selectors import canonical
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from rebalancer.spread.arrays import Bools, Ints
 
-NO_PROVISIONER = frozenset({"", "kubernetes.io/no-provisioner"})
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
@@ -47,7 +47,7 @@ class VolumeBinding(Plugin):
             return None
         claims: list[PersistentVolumeClaim] = []
         for volume in claim_volumes(template):
-            claim = storage.claim(template.namespace, volume.claim)
+            claim = storage.claim_of(template.namespace, volume)
             problem = _problem(claim, volume, template.namespace)
             if claim is None or problem:
                 return _blocked(self, problem)
@@ -72,7 +72,7 @@ class VolumeBinding(Plugin):
         storage = self.state.storage
         if not storage.known or not self.state.version.has(STORAGE_SCORES):
             return None
-        claims = [storage.claim(template.namespace, v.claim) for v in claim_volumes(template)]
+        claims = [storage.claim_of(template.namespace, v) for v in claim_volumes(template)]
         waiting = [c for c in claims if c is not None and not fully_bound(c)]
         if not waiting or any(c.spec.volume_name or not storage.waits(c) for c in waiting):
             return None

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from msgspec.structs import replace
+
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import PodTemplate, Volume
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -16,6 +19,7 @@ from rebalancer.spread.arrays import Columns
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 WAIT = "WaitForFirstConsumer"
+NO_PROVISIONER = frozenset({"", "kubernetes.io/no-provisioner"})
 
 INLINE = {
     "awsElasticBlockStore": "kubernetes.io/aws-ebs",
@@ -57,6 +61,15 @@ class Storage:
         """The claim, if it exists."""
         return self._snapshot.claims.get(f"{namespace}/{name}")
 
+    def claim_of(self, namespace: str, volume: Volume) -> PersistentVolumeClaim | None:
+        """The claim that a volume stands for; one that is made anew has no volume, and none waits for it."""
+        found = self.claim(namespace, volume.claim)
+        if found is None or not volume.anew:
+            return found
+        kept = {k: v for k, v in found.metadata.annotations.items() if k == BETA_CLASS}
+        metadata = ObjectMeta(name="", namespace=namespace, annotations=kept)
+        return PersistentVolumeClaim(metadata, replace(found.spec, volume_name=""))
+
     def volume(self, name: str) -> PersistentVolume | None:
         """The volume, if it exists."""
         return self._snapshot.volumes.get(name)
@@ -76,6 +89,11 @@ class Storage:
         reports = driver is not None and driver.spec.storage_capacity
         return reports and "storage" in claim.spec.resources.requests
 
+    def scarce(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether what would serve the claim may serve no other one: what a plan takes is not counted."""
+        found = self.classes.get(claim_class(claim))
+        return found is None or found.provisioner in NO_PROVISIONER or self.takes_room(claim)
+
     def attachments(self, template: PodTemplate) -> dict[str, set[tuple[str, str]]]:
         """Driver → what of it the pod's volumes attach to its node: see `attachment`."""
         found: dict[str, set[tuple[str, str]]] = {}
@@ -86,7 +104,7 @@ class Storage:
     def attaching(self, template: PodTemplate) -> Iterator[tuple[str, str]]:
         """The same, volume by volume. Rule: nodevolumelimits/csi.go, ``filterAttachableVolumes``."""
         for volume in claim_volumes(template):
-            attachment = self.attachment(template.namespace, volume.claim)
+            attachment = self._attachment(template.namespace, volume)
             if attachment is not None:
                 yield attachment
         for volume in template.volumes:
@@ -103,9 +121,9 @@ class Storage:
         found = self.drivers.get(driver)
         return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
 
-    def attachment(self, namespace: str, name: str) -> tuple[str, str] | None:
+    def _attachment(self, namespace: str, mounted: Volume) -> tuple[str, str] | None:
         """(driver, handle) of what attaching the claim takes on a node; None where nothing is counted."""
-        claim = self.claim(namespace, name)
+        claim = self.claim_of(namespace, mounted)
         if claim is None:
             return None
         volume = self.volume(claim.spec.volume_name) if claim.spec.volume_name else None
@@ -114,7 +132,7 @@ class Storage:
             if found is None or not found.provisioner:
                 return None
             driver = IN_TREE_DRIVERS.get(found.provisioner, found.provisioner)
-            return driver, f"{namespace}/{name}"
+            return driver, f"{namespace}/{mounted.claim}"
         spec = volume.spec
         if spec.csi is not None:
             return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.engine.plugins.volume_binding import NO_PROVISIONER
-from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED, WAIT
+from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED, NO_PROVISIONER, WAIT
 from rebalancer.model.node import ZONE, Taint, Toleration
 from rebalancer.model.quantity import units
 from rebalancer.sandbox.controllers import kubelet

@@ -10,7 +10,18 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.replacement import Replacements, edited
-from tests.support.build import OwnerBuilder, deployment, node, nodes, objects, pod, replica_set, stateful_set
+from tests.support.build import (
+    OwnerBuilder,
+    claim,
+    deployment,
+    node,
+    nodes,
+    objects,
+    pod,
+    replica_set,
+    stateful_set,
+    volume,
+)
 from tests.support.build import decoded as snapshot_of
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
@@ -522,3 +533,74 @@ def test_pods_that_a_runtime_class_of_the_file_sends_to_nodes_of_its_own(
     found = plan(snapshot_of([*things, *classes]))
     assert len(found.moves) == (0 if said else 2)
     assert all(said in b.reason.message for b in found.blocked)
+
+
+STORAGE, DRIVER = "storage.k8s.io/v1", "csi.example"
+ALLOWED = {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a"]}]}]}
+
+
+def with_scratch(zone: str, of_class: Json, *, room: str = "") -> list[Json]:
+    """Four pods in zone a, each with an ephemeral volume that is reached from `zone`, or from everywhere.
+    `room`: the zones in which the driver has any, where it says so."""
+    scratch = {"volumes": [{"name": "scratch", "ephemeral": {}}]}
+    there = (node(f"{z}-0").zone(z) for z in "ab")
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    allowed = {"rebalancer.io/evict": "true"}
+    things = patched("Pod", {"spec": scratch, "metadata": {"annotations": allowed}}, *there, web)
+    for kind in ("ReplicaSet", "Deployment"):
+        things = patched(kind, {"spec": {"template": {"spec": scratch}}}, *things)
+    for one in [o["metadata"] for o in things if o["kind"] == "Pod"]:
+        name = f"{one['name']}-scratch"
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": one["name"],
+            "uid": one["uid"],
+            "controller": True,
+        }
+        asked = claim(name, name).build()
+        asked[0]["metadata"]["ownerReferences"] = [owner]
+        things += [*asked, *volume(name, name, zone=zone).build()]
+    waits = {"provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer"}
+    spec = {"attachRequired": True, "storageCapacity": bool(room)}
+    return [
+        *things,
+        {"apiVersion": STORAGE, "kind": "StorageClass", "metadata": {"name": "zonal"}, **waits, **of_class},
+        {"apiVersion": STORAGE, "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": spec},
+        *(
+            {
+                "apiVersion": STORAGE,
+                "kind": "CSIStorageCapacity",
+                "metadata": {"name": z, "namespace": "kube-system"},
+                "storageClassName": "zonal",
+                "capacity": "9Gi",
+                "nodeTopology": {"matchLabels": {ZONE: z}},
+            }
+            for z in room
+        ),
+    ]
+
+
+def test_an_ephemeral_volume_ends_with_its_pod_and_the_replacement_gets_another() -> None:
+    """A disk of one zone keeps nobody there whose replacement gets a new one."""
+    found = plan(snapshot_of(with_scratch("a", {})))
+    assert [(m.certain, m.destinations) for m in found.moves] == [(True, ("b-0",))] * 2
+
+
+@pytest.mark.parametrize(
+    ("things", "code"),
+    [
+        (with_scratch("", ALLOWED), ReasonCode.PINNED_BY_VOLUME),
+        (with_scratch("", {"volumeBindingMode": "Immediate"}), ReasonCode.PINNED_BY_VOLUME),
+        (with_scratch("", {}, room="a"), ReasonCode.PINNED_BY_VOLUME),
+        (with_scratch("", {}, room="ab"), ReasonCode.NOT_CERTAIN),
+    ],
+    ids=["made elsewhere", "made at once, anywhere", "no room", "room for who comes first"],
+)
+def test_pods_stay_whose_new_ephemeral_volume_may_not_be_had_elsewhere(
+    things: list[Json], code: ReasonCode
+) -> None:
+    """That the old one is reached from everywhere says nothing of it."""
+    found = plan(snapshot_of(things))
+    assert not found.moves
+    assert {b.reason.code for b in found.blocked} == {code}
