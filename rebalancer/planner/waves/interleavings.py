@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.bystanders import never_filled
@@ -553,16 +554,34 @@ class Elsewhere:
             if other.component is not move.component
             and (room[node] or can_conflict(other.replacement, replacement))
         )
-        if not keys:
-            return np.zeros_like(anywhere)
+        near = self._near(move)
+        if not keys and not near.any():
+            return near
         state = self._simulation.state
         away = [(key, state.pods[key]) for key in keys]
         for key in keys:
             state.remove(key)
         found = self._simulation.framework(replacement).feasible(replacement)
+        if near.any() and (affinity := replacement.affinity) is not None:
+            freely = replace(replacement, affinity=replace(affinity, pod_affinity=None))
+            found |= near & self._simulation.framework(freely).feasible(freely)
         for key, placed in away:
             state.add(key, placed.template, placed.row)
         return found & ~anywhere
+
+    def _near(self, move: JudgedMove) -> Bools:
+        """bool[N]: nodes that its required affinity allows where replacements of others may land."""
+        terms, table = self._simulation.state.terms, self._simulation.state.table
+        found = table.none.copy()
+        for term, _ in terms.of(move.replacement).required:
+            ids = table.domains(term.topology_key).ids
+            for (component, _), (other, nodes) in (
+                *self._members[True].items(),
+                *self._members[False].items(),
+            ):
+                if component != id(move.component) and term.matches(other, terms.labels(other.namespace)):
+                    found |= (ids >= 0) & np.isin(ids, ids[nodes])
+        return found
 
     def made_room(self, move: JudgedMove, own: Sequence[JudgedMove], judged: Bools) -> Bools:
         """bool[N]: nodes that had no room for the replacement before the waves, and have now, in the domains

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.planner import plan
 from rebalancer.planner.hard import Search
@@ -148,6 +150,23 @@ def test_a_node_that_another_move_of_the_wave_frees_is_kept_for_who_may_come_by_
     assert second["api"].destinations == ("a-0", "a-1", "c-0")
     assert second["db"].wave > second["api"].wave
     assert not second["db"].certain
+
+
+@pytest.mark.parametrize(
+    ("there_too", "certain"), [(0, False), (1, True)], ids=["only there", "there anyway"]
+)
+def test_what_follows_another_is_certain_only_wherever_that_may_land(there_too: int, certain: bool) -> None:
+    """cache's first replacement may land in b or in c, and web has to be near one of cache."""
+    moves = plan(
+        snapshot(
+            *(node(f"{z}-0").zone(z) for z in "bcd"),
+            deployment("cache").labels(tier="cache").spread("zone", 2).placed({"d-0": 3}),
+            deployment("old").labels(tier="cache").placed({"b-0": there_too, "c-0": there_too}),
+            deployment("web").spread("zone").requests(cpu="200m").near("zone", tier="cache")
+            .placed({"b-0": 3, "c-0": 1, "d-0": 1}),
+        )
+    ).moves  # fmt: skip
+    assert [(m.pod.name.split("-")[0], m.certain) for m in moves] == [("cache", True), ("web", certain)]
 
 
 def test_a_node_where_nothing_starts_is_no_further_place_once_another_move_of_the_wave_frees_it() -> None:
