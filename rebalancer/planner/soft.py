@@ -167,6 +167,9 @@ def _place(state: ClusterState, key: Hashable) -> int:
 _BINDING = "DoNotSchedule would make it binding for the scheduler"
 
 
+_SOFT = "its workload is to be replaced first, which is not done for soft constraints: scores are guesses"
+
+
 class _Useful(Struct, frozen=True, eq=False):
     """bool[N]: where a replacement serves; where the pod's own constraints would gain, others aside."""
 
@@ -214,6 +217,8 @@ class SoftJudge(Judge):
         pod, members = candidate.pod, candidate.members
         if (kept := self._classes.kept(pod)) is not None:
             return Refusal(pod, kept)
+        if self._classes.release(pod) is not None:
+            return refused(pod, ReasonCode.NOT_REPLACED_FIRST, _SOFT)
         useful = self._useful(needs, candidate)
         if not (useful.serves & members.static).any():
             harms = bool((useful.gains & members.static).any())

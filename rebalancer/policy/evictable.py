@@ -537,6 +537,12 @@ PROTECTIONS = (
         (METHOD,),
     ),
     _protection(
+        "the method",
+        "A pod that is to be replaced first stays while that cannot be.",
+        lambda e, pod: e.replace_first.waits(pod),
+        (METHOD,),
+    ),
+    _protection(
         "others of the owner",
         "Ready pods stay while as many of their owner's are unavailable as may be.",
         lambda e, pod: e.shares.why_not(pod),

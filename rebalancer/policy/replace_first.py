@@ -96,6 +96,14 @@ class ReplaceFirst:
             return None  # the Eviction API would refuse it at the end as well, or takes it as it is
         return self._how(pod, owner)
 
+    def waits(self, pod: Pod) -> Reason | None:
+        """Why a Ready pod stays that is to be replaced first, and whose workload bears it: it cannot be for
+        now. Evicted at once, as a kind cannot be read or an undo turned the method off, it is missed."""
+        owner = self._owners.of(pod)
+        if owner is None or not pod.ready or self._method(owner) != "replacefirst" or self._by_owner(owner):
+            return None
+        return self._as_it_is(pod) or self._by_what_is_read()
+
     def _how(self, pod: Pod, owner: Workload) -> Release | Reason:
         if (reason := self._as_it_is(pod)) is not None:
             return reason
@@ -120,10 +128,11 @@ class ReplaceFirst:
         return _no(f"{who} {label}") if who else None
 
     def _method(self, owner: Workload) -> str:
-        """What the settings say, or the annotation of the topmost owner; an unknown word of it says evict."""
+        """What the settings say, or the annotation of the topmost owner, in small letters; an unknown word
+        of it says evict."""
         if (found := self._wanted.get(owner.key)) is None:
             said = self._owners.top(owner).metadata.annotations.get(METHOD)
-            found = self._options.method
+            found = self._options.method.lower()
             if said is not None:
                 found = said.strip().lower() if METHOD_WORDS.says(said) else "evict"
             self._wanted[owner.key] = found

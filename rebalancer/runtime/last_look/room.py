@@ -477,6 +477,10 @@ class Room:
         live, state = self._cluster.pod(pod), self._cluster.simulation.state
         if live is None:
             return None  # the question about the pod itself says so
+        anywhere, alone = np.arange(state.table.size), self._cluster.simulation.leaves_alone
+        if alone(live, live.template, anywhere):
+            say = f"since its release, of {pod.key}: {LAST_NEAR}"
+            return Reason(ReasonCode.WOULD_WORSEN, say)
         every, index = self._cluster.groups(pod.namespace), state.table.index
         groups = [g for i in every.counted(pod.template) if (g := every.all[i]).size]
 
@@ -513,7 +517,8 @@ class Room:
             return left[p], cost_of(p.annotations.get(DELETION_COST)), -(p.created or 0.0)
 
         better = sorted((p for p, excess in left.items() if excess < sum(after)), key=lambda p: p.uid)
-        other = next(filter(may_go, sorted(better, key=rank)), None)
+        free = (p for p in sorted(better, key=rank) if not alone(p, p.template, anywhere))
+        other = next(filter(may_go, free), None)
         if other is None:
             return None
         self._rather[pod.uid] = other.uid

@@ -413,7 +413,9 @@ _CYCLE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
 _SAID = frozenset({"the namespace", "scope and annotations", "an approval"})
 REMOVE = (*(c for c in CHECKS if c.name in _SAID), *_CYCLE)
 """What is asked before a released pod goes that has ended by itself."""
-_OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
+_OF_THE_REPLACEMENT = frozenset(
+    {"its replacement", "the method", "a shared volume", "others of the owner", "quotas"}
+)
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
 _OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
 FINISH = (

@@ -1766,3 +1766,25 @@ def test_one_answer_that_there_are_no_endpoint_slices_is_not_believed(
         cluster.settle()
         assert report.evicted == (0 if times else 1), "its Service sends nothing to the new pod"
         assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_the_old_pod_stays_if_another_has_come_that_has_to_be_near_it(tmp_path: Path) -> None:
+    web = deployment("web").spread("zone", 1).away_from("hostname", owner="web")
+    client = deployment("client").near("hostname", owner="web").selects(pool="x").replicas(0)
+    things = (
+        *(n.label("pool", "y" if i else "x") for i, n in enumerate(nodes(a=3, b=2, c=2))),
+        web.placed({"a-0": 1, "a-1": 1, "a-2": 1, "b-0": 1, "b-1": 1}),
+        client,
+        pdb("web", {"owner": "web"}, max_unavailable=0),
+    )
+    with Cluster(objects(*things), ready_after=0.5) as cluster:
+        cluster.settle()
+
+        def scaled() -> None:
+            cluster.store.modify("Deployment", "client", "default", lambda d: d["spec"].update(replicas=1))
+
+        with once_when(lambda: let_go(cluster), scaled):
+            report, _ = cycle(cluster, tmp_path)
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert "another's required affinity names" in report.outcomes[0].message
+        assert released(cluster) == []

@@ -299,3 +299,31 @@ def test_who_would_adopt_a_pod_is_asked_of_any_list_of_workloads() -> None:
     assert found.name == "other"
     assert adopter(snapshot.workloads, "x", released) is None
     assert adopter(cluster(web()).workloads, "default", released) is None
+
+
+OFF = Reason(ReasonCode.RELEASE_OFF, "an undo took a Ready pod")
+FOR_NOW: dict[str, tuple[Any, PolicyOptions, str]] = {
+    "a kind cannot be read": (
+        [web()], replace(FIRST, label_users=LabelUsers((), ("networkpolicies",))), "may not be read"),
+    "an undo turned the method off": ([web()], replace(FIRST, no_release=OFF), "an undo took"),
+    "its node is cordoned": ([CORDONED, web()], FIRST, "cordoned"),
+    "the Deployment asks for it, and an undo turned the method off": (
+        patched("Deployment", SAYS_YES, web()), replace(EVICT, no_release=OFF), "an undo took"),
+    "nothing speaks against it": ([web()], FIRST, ""),
+    "the workload never bears it": (strategy("Recreate")[:-1], replace(FIRST, no_release=OFF), ""),
+    "it does not serve": ([web().unready(0)], replace(FIRST, no_release=OFF), ""),
+    "auto, where nothing asks for it": ([web()], replace(AUTO, no_release=OFF), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("things", "options", "expected"), FOR_NOW.values(), ids=FOR_NOW)
+def test_a_pod_that_is_to_be_replaced_first_is_not_evicted_at_once_because_that_cannot_be_now(
+    things: Any, options: PolicyOptions, expected: str
+) -> None:
+    snapshot = cluster(*things)
+    why = Evictable(snapshot, options).why_not(pods(snapshot, "web")[0])
+    if expected:
+        assert why is not None
+        assert expected in why.message
+    else:
+        assert why is None

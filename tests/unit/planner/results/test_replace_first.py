@@ -157,3 +157,12 @@ def test_a_plan_from_a_file_says_that_nobody_looked_who_else_asks_for_the_label(
 
 def test_planning_on_the_result_gives_nothing() -> None:
     assert made(nodes(a=1, b=1), web({"a-0": 2, "b-0": 2}), full()).moves == ()
+
+
+@pytest.mark.parametrize(("method", "moves"), [("evict", 2), ("auto", 2), ("replaceFirst", 0)])
+def test_moves_for_soft_constraints_take_no_pod_that_is_to_be_replaced_first(method: str, moves: int) -> None:
+    soft = deployment("web").spread("zone", 1, selector={"owner": "web"}, soft=True).placed({"a-0": 4})
+    policy = PolicyOptions(method=method)  # type: ignore[arg-type]
+    found = plan(snapshot(nodes(a=1, b=1), soft), PlanOptions(policy=policy, soft="predicted"))
+    assert len(found.moves) == moves
+    assert moves or ReasonCode.NOT_REPLACED_FIRST in {b.reason.code for b in found.blocked}
