@@ -50,14 +50,12 @@ from rebalancer.spread.arrays import Rows
 # many: so what is still to be placed is put where it was predicted before one more goes. Moves of different
 # waves were not planned beside each other: the later one was planned with the earlier ones landed. It may
 # start before that only if they cannot meet: nothing in ports, volumes and required affinity between them,
-# room for all of them on every node where the replacement and others that are still to be placed may land,
-# and all as certain without what is to land. Who was placed already takes its room as a pod.
+# and room for all of them on every node where the replacement and others that are still to be placed may
+# land. Who was placed already takes its room as a pod.
 
 
 def may_fly(simulation: Simulation, move: Move, away: Away) -> bool:
     """Whether the move and those in flight keep out of each other's way, with the pods as they are."""
-    if any(m.certain and simulation.uncertainties(m.replacement) for m in (move, *away.coming)):
-        return False
     group = move.pod.template.restarts_with
     for other in away.flying:
         if group and group == other.pod.template.restarts_with:
@@ -186,6 +184,8 @@ class Room:
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:
             return True  # `why_not` says so
+        if any(m.certain and simulation.uncertainties(m.replacement) for m in (move, *away.coming)):
+            return False  # a smaller one could take the room of one that is still to land
         if all(o.wave == move.wave for o in away.flying):
             return self._holds_beside(move, away)
         after_gone = move.owner.kind == "StatefulSet"

@@ -124,6 +124,10 @@ class Hands:
         for n in new:
             template = deepcopy(owner["spec"]["template"])
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
+            # What admission gave the others it gives the new one.
+            like = pods[0]["spec"] if pods else {}
+            given = {k: like[k] for k in ("nodeSelector", "tolerations") if k in like}
+            pod["spec"] = given | pod["spec"]
             pod["metadata"] = {
                 **template.get("metadata", {}),
                 "name": n,
