@@ -22,7 +22,7 @@ from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows, among
 
 PLUGINS: dict[str, type[Plugin]] = {
     p.name: getattr(import_module(f"rebalancer.engine.plugins.{p.file}"), p.name) for p in config.PLUGINS
@@ -378,6 +378,29 @@ class Framework:
                 by_plugin[name] = weighted = values if weight == 1 else weight * values
                 totals += weighted
         return Scores(by_plugin, totals)
+
+    def best(self, template: PodTemplate, feasible: Bools) -> Bools:
+        """bool[N]: the feasible nodes that may score best: of all or, where only a part is scored, of that of
+        any search. Each goes on in a circle from where the last one found enough."""
+        totals = self.score(template, feasible).totals
+        most = self.profile.nodes_to_find(self.state.table.size)
+        if np.count_nonzero(feasible) <= most:
+            best: Bools = feasible & (totals == totals.max(where=feasible, initial=0))
+            return best
+        rows = self.state.table.searched
+        rows = rows[feasible[rows]]
+        scored = totals[rows]
+        lowest = np.roll(_of_stretches(np.minimum, _of_stretches(np.maximum, scored, most), most), most - 1)
+        return among(self.state.table.size, rows[scored == lowest])
+
+
+def _of_stretches(extreme: np.ufunc, values: Ints, length: int) -> Ints:
+    """By its first place, the highest (`extreme`: maximum) or lowest of each stretch in a circle."""
+    number = len(values)
+    blocks = np.resize(values, (-(-(number + length - 1) // length), length))
+    before, after = extreme.accumulate(blocks, axis=1), extreme.accumulate(blocks[:, ::-1], axis=1)[:, ::-1]
+    found: Ints = extreme(after.ravel()[:number], before.ravel()[length - 1 :][:number])
+    return found
 
 
 def _reasons(f: Filter) -> Callable[[int], tuple[str, ...]]:

@@ -271,10 +271,7 @@ class SoftJudge(Judge):
         def ask(move: int) -> None:
             replacement = wave[move].replacement
             framework = self.simulation.framework(replacement)
-            mask = framework.feasible(replacement)
-            if mask.any():
-                totals = framework.score(replacement, mask).totals
-                mask &= totals == totals[mask].max()
+            mask = framework.best(replacement, framework.feasible(replacement))
             serves = wave[move].serves
             if not mask.any() or serves is None or not serves[mask].all():
                 found.add(move)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from rebalancer.model.node import Node, Taint, Toleration
+from rebalancer.model.node import REGION, ZONE, Node, Taint, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import (
     NodeSelector,
@@ -25,7 +25,7 @@ from rebalancer.model.selectors import (
     Selector,
 )
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools, Ids, Ints, Layout, Rows, frozen, ranks
+from rebalancer.spread.arrays import Bools, Ids, Ints, Layout, Rows, frozen, numbered, ranks
 
 T = TypeVar("T", bound=np.generic)
 V = TypeVar("V")
@@ -198,6 +198,17 @@ class NodeTable:
             found = Domains(absent if v is None else v for v in values)
             self._domains[topology_key, absent] = found
         return found
+
+    @cached_property
+    def searched(self) -> Rows:
+        """int64[N]: the nodes in the order in which the scheduler looks at them, one of each zone in turn. In
+        a zone they are as they came, for which their names stand. Rule: backend/cache/node_tree.go."""
+        zones = numbered(np.zeros(self.size, np.int64), [self.domains(k).ids for k in (REGION, ZONE)])
+        turns = np.zeros(self.size, np.int64)
+        for zone in range(int(zones.max()) + 1):
+            rows = np.flatnonzero(zones == zone)
+            turns[rows] = np.arange(len(rows))
+        return np.lexsort((zones, turns))
 
     def layout(self, topology_key: str, eligible: Bools) -> Layout:
         """The domains of a key over the eligible nodes. The same array of nodes always gives the same

@@ -534,8 +534,7 @@ class Simulation:
             framework = self.framework(replacement)
             for mask in (landing.held, landing.freed)[: 1 if landing.release else 2]:
                 if mask.any():
-                    totals = framework.score(replacement, mask).totals
-                    best = best | (mask & (totals == totals[mask].max()))
+                    best = best | framework.best(replacement, mask)
                 leaving.let_go()
         return np.flatnonzero(best)
 

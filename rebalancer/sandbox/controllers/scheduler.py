@@ -24,9 +24,6 @@ from rebalancer.sandbox.resources import PODS, ApiError
 from rebalancer.sandbox.storage import Event
 from rebalancer.spread.arrays import Bools
 
-_ALWAYS_ENOUGH = 100
-_LEAST_PERCENT = 5
-
 
 class Scheduler(Controller):
     """Places pods in order of priority, then of arrival. `seed` decides between equally good nodes."""
@@ -122,12 +119,9 @@ class Scheduler(Controller):
     def _sampled(self, framework: Framework, feasible: Bools) -> Bools:
         """The nodes at which the search stops, ``numFeasibleNodesToFind``: it goes on where it last ended."""
         size = len(feasible)
-        wanted = framework.profile.percentage_of_nodes_to_score
-        if size <= _ALWAYS_ENOUGH or wanted >= 100:
+        if (most := framework.profile.nodes_to_find(size)) == size:
             return feasible
-        percent = wanted or max(50 - size // 125, _LEAST_PERCENT)
-        most = max(size * percent // 100, _ALWAYS_ENOUGH)
-        order = np.roll(np.arange(size), -self._start)
+        order = np.roll(framework.state.table.searched, -self._start)
         found = np.flatnonzero(feasible[order])[:most]
         looked = int(found[-1]) + 1 if len(found) == most else size
         self._start = (self._start + looked) % size

@@ -315,6 +315,17 @@ def test_a_soft_constraint_that_a_hard_one_has_made_worse_says_so() -> None:
     assert [r.code for r in result.reasons] == [ReasonCode.NO_FEASIBLE_NODE]
 
 
+@pytest.mark.parametrize(("in_c", "moves"), [(4, 0), (50, 6)], ids=["some searches miss it", "none does"])
+def test_a_zone_counts_only_if_every_search_of_the_scheduler_comes_by_one_of_its_nodes(
+    in_c: int, moves: int
+) -> None:
+    """Of more than 100 nodes it scores 100, one of each zone in turn, on from where it last stopped."""
+    zones = {"a": 60, "b": 60, "c": in_c}
+    there = (node(f"{z}-{i:02}").zone(z) for z, number in zones.items() for i in range(number))
+    placed = {f"{z}-{i:02}": 1 for z in "ab" for i in range(9)}
+    assert len(planned(*there, workload("web").spread("zone", 1, soft=True).placed(placed)).moves) == moves
+
+
 def test_the_same_snapshot_gives_the_same_plan() -> None:
     def told() -> list[tuple[str, str, int, tuple[str, ...]]]:
         found = planned(nodes(a=2, b=2, c=2), [web(a=7), workload("api").placed({"a-1": 9})])
