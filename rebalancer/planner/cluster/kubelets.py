@@ -198,6 +198,10 @@ class Kubelets:
             rejecting = rejecting | why.nodes
         return rejecting
 
+    @cached_property
+    def _of_one_pod(self) -> Bools:
+        return np.array(self._table.answers(_of_one_pod), np.bool_)
+
     @remembered()
     def refusals(self, template: PodTemplate) -> Sequence[Unfit]:
         """The same nodes, by what it is that they lack. Rules: pkg/kubelet/lifecycle, ``PodOSNotSupported``,
@@ -208,8 +212,8 @@ class Kubelets:
     def _asked(self, template: PodTemplate) -> Iterator[Unfit]:
         for about in self._concerns(template) if self._shown else ():
             yield from self._shown.get(about, ())
-        taken = np.array(self._table.answers(_of_one_pod), np.bool_)
-        yield Unfit("which Fargate has made for one pod alone", taken, "drop the toleration that admits it")
+        fargate = "which Fargate has made for one pod alone"
+        yield Unfit(fargate, self._of_one_pod, "drop the toleration that admits it")
         tolerations = "drop the toleration that admits such nodes, or its tolerationSeconds"
         yield Unfit(_LEFT_AGAIN, self._left_again(template.tolerations), tolerations)
         for driver in self._drivers(template):
