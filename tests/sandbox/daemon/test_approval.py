@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
-from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, End, Proposal
 from rebalancer.policy.ledger import Ledger
 from rebalancer.policy.options import ApprovalRules
@@ -31,7 +30,6 @@ from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.servers.api import FakeTime, connected
 from tests.support.waiting import until
-from tests.unit.policy.judged import patched
 
 ALL = ApprovalRules(required=True)
 TWO = (
@@ -145,21 +143,18 @@ def test_nothing_is_evicted_before_somebody_approves_and_the_plan_after() -> Non
 
 
 def test_an_approval_is_for_the_method_that_was_shown() -> None:
-    """While replace first is off its pods are to be evicted; that says nothing of releasing them."""
-    asks = {"metadata": {"annotations": {"rebalancer.io/method": "replaceFirst"}}}
-    off = Reason(ReasonCode.RELEASE_OFF, "an undo took a Ready pod")
+    """That its pods may be evicted says nothing of releasing them."""
     web = deployment("web", namespace="shop").spread("zone", 1, selector={"owner": "web"}).placed({"a-0": 6})
-    cluster = patched("Deployment", asks, nodes(a=1, b=1, c=1), web)
+    cluster = objects(*nodes(a=1, b=1, c=1), web)
     with ApiServer(cluster, bookmark_every=0.1) as server, connected(server) as c:
         t = Team(server, c, ALL)
-        there = t.options
-        policy = replace(there.planning.policy, no_release=off)
-        t.options = replace(there, planning=replace(there.planning, policy=policy))
         t.cycle()
         first = t.shown()
         assert "comes first" not in first["plan"]
         t.annotate(approve=first["revision"])
-        t.options = there
+        planning = t.options.planning
+        policy = replace(planning.policy, method="replaceFirst")
+        t.options = replace(t.options, planning=replace(planning, policy=policy))
         assert t.cycle().evicted == 0
         assert "its replacement comes first" in t.shown()["plan"]
         assert t.shown()["revision"] != first["revision"]

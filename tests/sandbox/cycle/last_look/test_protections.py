@@ -151,6 +151,13 @@ AFTER: Mapping[str, list[After]] = {
             ReasonCode.PDB_EXHAUSTED,
         )
     ],
+    "the method": [
+        After(
+            policy(no_release=Reason(ReasonCode.RELEASE_OFF, "an undo took a Ready pod")),
+            ReasonCode.RELEASE_OFF,
+            PolicyOptions(method="replaceFirst"),
+        )
+    ],
     "others of the owner": [
         After(lambda w: w.patch("Pod", sibling(w), EVICTING), ReasonCode.OWNER_DEGRADED)
     ],

@@ -347,6 +347,7 @@ def test_an_owner_that_says_after_the_plan_that_it_cannot_make_pods(
                     lambda o: o["status"].update(conditions=[fails | {"lastTransitionTime": since}]),
                     subresource="status",
                 )
+                time.wait(0.1)  # until the watch has it: no other wait is between the plan and the request
 
         run = Run(server, time=time, after_plan=say)
     assert run.evictions() == 0
