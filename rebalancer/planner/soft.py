@@ -165,8 +165,6 @@ def _place(state: ClusterState, key: Hashable) -> int:
 # leaves.
 
 _BINDING = "DoNotSchedule would make it binding for the scheduler"
-
-
 _SOFT = "its workload is to be replaced first, which is not done for soft constraints: scores are guesses"
 
 

@@ -323,7 +323,7 @@ class ClusterNow:
         return known is not None and known.uid == pod.uid
 
     def _begin(self, snapshot: Snapshot) -> Simulation:
-        self._pods = _by_name(snapshot)
+        self._pods = self._at_plan if snapshot is self._snapshot else _by_name(snapshot)
         by_class = (
             snapshot.storage_classes,
             snapshot.csi_nodes,
