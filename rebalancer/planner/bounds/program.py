@@ -170,20 +170,17 @@ class Program:
                     self.rows.add(terms, float(now[pod_class, bucket]), highspy.kHighsInf)
 
     def _room(self) -> None:
-        """No bucket takes more of a resource than its nodes have."""
+        """No bucket takes more of a resource than its nodes have, where it could."""
         component, buckets, n_buckets = self.component, self.buckets, len(self.buckets)
-        n_classes = len(component.classes)
         began = buckets.sums(component.start)
+        most = self.upper[: self.after.size].reshape(self.after.shape)
         for need, free in zip(component.needs.T, component.free, strict=True):
-            if n_classes > 1 and need.any():
-                space = np.bincount(buckets.of, weights=free, minlength=n_buckets)
-                for bucket in range(n_buckets):
-                    terms = [
-                        (int(self.after[pod_class, bucket]), float(need[pod_class]))
-                        for pod_class in range(n_classes)
-                        if need[pod_class]
-                    ]
-                    self.rows.add(terms, -highspy.kHighsInf, float(space[bucket] + need @ began[:, bucket]))
+            asking = np.flatnonzero(need)
+            if len(component.classes) > 1 and len(asking):
+                space = np.bincount(buckets.of, weights=free, minlength=n_buckets) + need @ began
+                for bucket in np.flatnonzero(need @ most > space):
+                    terms = zip(self.after[asking, bucket].tolist(), need[asking].tolist(), strict=True)
+                    self.rows.add(list(terms), -highspy.kHighsInf, float(space[bucket]))
 
     def _group(self, index: int, excess: float) -> None:
         """Lowest and highest count of a group enclose its domains; its excess is no more than today's."""
