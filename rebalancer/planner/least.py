@@ -90,36 +90,37 @@ def least(
         exact=exact and excess <= left,
         by_group=_single(simulation, stays, found, asked, effort),
         between=_between(
-            stays, found, [_admitted(simulation, s, asked, effort) for s in stays], min(excess, left)
+            stays,
+            found,
+            [_of(simulation, s, asked, effort, admitted=True).excess for s in stays],
+            min(excess, left),
         ),
     )
 
 
-def _of(simulation: Simulation, stays: Stays, asked: Asked, effort: Effort) -> LeastExcess:
-    """The bound of one component, all pods of others out of its way."""
-    if not stays.classes:
-        return LeastExcess(sum(stays.residual), True)
-    # With several, the closed form rests on what the scheduler lets onto a node.
-    closed = _closed(simulation, stays, asked, anywhere=True) if len(stays.groups) == 1 else None
-    if closed is not None:
-        return LeastExcess(closed, True)
-    component = _component(simulation, stays.groups, stays.classes, asked())
-    return _program(component, range(len(component.groups)), effort)
-
-
-def _closed(simulation: Simulation, stays: Stays, asked: Asked, *, anywhere: bool) -> int | None:
-    """The closed form of a component's bound; None where it has none.
+def _of(
+    simulation: Simulation, stays: Stays, asked: Asked, effort: Effort, *, admitted: bool = False
+) -> LeastExcess:
+    """The bound of one component, all pods of others out of its way. `admitted`: the least that the scheduler
+    could come to without harm.
 
     First all pods of others stay where they are: if there need be no excess then, there need be none at all.
     """
-    excess = None
+    if not stays.classes:
+        return LeastExcess(sum(stays.residual), True)
+    bound = None
+    # With several, the closed form rests on what the scheduler lets onto a node.
+    closes = admitted or len(stays.groups) == 1
     for others in (dict[str, Ints], asked):
         component = _component(simulation, stays.groups, stays.classes, others())
-        by = deciding(component)
-        excess = ClosedForm(component, by, anywhere=anywhere).start_least() if by is not None else None
-        if excess == 0:
+        if closes and (by := deciding(component)) is not None:
+            bound = LeastExcess(ClosedForm(component, by, anywhere=not admitted).start_least(), True)
+        else:
+            bound = _program(component, range(len(component.groups)), effort, admitted=admitted)
+        if bound == LeastExcess(0, True):
             break
-    return excess
+    assert bound is not None
+    return bound
 
 
 def _component(
@@ -155,24 +156,16 @@ def _together(
     return _program(component, [i for i, group in enumerate(groups) if group.index in in_view], effort)
 
 
-def _program(component: Component, groups: Sequence[int], effort: Effort) -> LeastExcess:
-    buckets = NodeBuckets(component).buckets(component.start)
-    return least_excess(Program(component, component.start, buckets, None, only=groups), effort)
-
-
-def _admitted(simulation: Simulation, stays: Stays, asked: Asked, effort: Effort) -> int:
-    """The least excess of the component that the scheduler could come to without harm."""
-    if not stays.classes:
-        return sum(stays.residual)
-    if (closed := _closed(simulation, stays, asked, anywhere=False)) is not None:
-        return closed
-    component = _component(simulation, stays.groups, stays.classes, asked())
-    buckets, groups = (
-        NodeBuckets(component).buckets(component.start),
-        range(len(component.groups)),
+def _program(
+    component: Component, groups: Sequence[int], effort: Effort, *, admitted: bool = False
+) -> LeastExcess:
+    start, buckets = component.start, NodeBuckets(component).buckets(component.start)
+    program = (
+        AdmittedProgram(component, start, buckets, None, ceilings(component), only=groups)
+        if admitted
+        else Program(component, start, buckets, None, only=groups)
     )
-    admitted = AdmittedProgram(component, component.start, buckets, None, ceilings(component), only=groups)
-    return min(least_excess(admitted, effort).excess, sum(stays.residual))
+    return least_excess(program, effort)
 
 
 def _single(
@@ -208,7 +201,8 @@ def _between(
     total = sum(sum(s.residual) for s in stays)
     by: dict[Cause, int] = {}
     for stay, bound, could_be in zip(stays, found, admitted, strict=True):
-        left, could_be = sum(stay.residual), max(bound.excess, could_be)
+        left = sum(stay.residual)
+        could_be = max(bound.excess, min(could_be, left))
         for cause, gap in (
             (Cause.NOT_PLACED, could_be - bound.excess),
             (_cause(stay, bound), left - could_be),
