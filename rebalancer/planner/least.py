@@ -71,18 +71,17 @@ def least(
     whose excess counts; `left`: what the plan leaves of it. What is beyond the effort is not asked."""
     if not stays:
         return Least()
-    every = classes.all
 
     @cache
     def asked() -> Mapping[str, Ints]:
         # Who of a whole cluster may move is a question for each of its pods.
         given: dict[str, Ints] = {}
-        add_yields(given, (c for c in every if c.carried), simulation)
+        add_yields(given, classes.carrying, simulation)
         return given
 
     found = [_of(simulation, s, asked, effort) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
-    together = _together(simulation, every, groups, in_view, effort)
+    together = _together(simulation, classes, groups, in_view, effort)
     if together is not None and together.excess > excess:
         excess, exact = together.excess, together.exact
     return Least(
@@ -139,17 +138,16 @@ def _component(
 
 def _together(
     simulation: Simulation,
-    every: Sequence[PodClass],
+    every: Classes,
     groups: Sequence[Group],
     in_view: Collection[int],
     effort: Effort,
 ) -> LeastExcess | None:
     """The bound of all constraints, those that hold too, for their pods compete for room; None where that is
     too much to ask."""
-    carriers = [c for c in every if c.carried]
-    if len(carriers) * simulation.state.table.size > _TOGETHER:
+    if every.more_carry_than(_TOGETHER // simulation.state.table.size):
         return None
-    classes = tuple(c for c in carriers if any(_movable(c).values()))
+    classes = tuple(c for c in every.carrying if any(_movable(c).values()))
     if not classes:
         return None
     component = Component(tuple(groups), classes, simulation)

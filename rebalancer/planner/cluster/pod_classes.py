@@ -215,6 +215,20 @@ class Classes:
         """Every class."""
         return self._of(place for place in range(len(self._pods)) if self._touched(place))
 
+    @property
+    def carrying(self) -> list[PodClass]:
+        """Every class with a constraint of its own."""
+        return self._of(filter(self._carries, range(len(self._pods))))
+
+    def more_carry_than(self, number: int) -> bool:
+        """Whether `carrying` are more; it makes no more of them to tell."""
+        found: set[int] = set()
+        for place in filter(self._carries, range(len(self._pods))):
+            found.update(id(c) for c in self._of((place,)))
+            if len(found) > number:
+                return True
+        return False
+
     def counted_by(self, group: Group) -> list[PodClass]:
         """The classes that a group counts, or binds."""
         return self._of(self._touching(group))
