@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import Expelling, coming, rolling
+from rebalancer.planner.cluster.bystanders import Expelling, anew, coming, rolling
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -106,11 +106,11 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     hard = HardConstraints(view, options, order)
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
-    owners = view.evictable.owners
-    unsettled += owners.made_again
-    leaving = [*Expelling(view.simulation).pods(view.snapshot)]
-    rolls = rolling(owners, view.evictable.replacements, view.simulation)
-    to_come = coming(owners, view.evictable.replacements)
+    owners, replacements = view.evictable.owners, view.evictable.replacements
+    unsettled += anew(owners.made_again, owners, replacements)
+    leaving = anew(Expelling(view.simulation).pods(view.snapshot), owners, replacements)
+    rolls = rolling(owners, replacements, view.simulation)
+    to_come = coming(owners, replacements)
     waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, rolls, to_come)
 
     with ExitStack() as made:

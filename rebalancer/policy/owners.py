@@ -105,6 +105,8 @@ _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
+_REVISION = "deployment.kubernetes.io/revision"
+"""Annotation of a Deployment, once its controller has seen it, and of its ReplicaSets: their revision."""
 _MOST_TO_COME = 500
 """Pods to come that are looked at for one owner: it may want any number."""
 ARRIVAL = 600.0
@@ -194,13 +196,13 @@ class Owners:
         return found
 
     @cached_property
-    def to_come(self) -> list[tuple[Workload, list[Pod], int]]:
-        """Owners, their pods, and how many more are to be made before long that nothing waits for yet: those
-        that it lacks beside `made_again`, as a StatefulSet makes one after the other and a Job waits after
-        one that failed, those that a Deployment has yet to pass on, and those that a rollout makes before it
-        takes old ones away."""
+    def to_come(self) -> list[tuple[Workload, int]]:
+        """Owners, and how many more pods are to be made before long that nothing waits for yet: those that it
+        lacks beside `made_again`, as a StatefulSet makes one after the other and a Job waits after one that
+        failed, those that a Deployment has yet to pass on, and those that a rollout makes before it takes old
+        ones away."""
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
-        found: list[tuple[Workload, list[Pod], int]] = []
+        found: list[tuple[Workload, int]] = []
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
@@ -214,13 +216,19 @@ class Owners:
                 there = sum(max(s.replicas, len(self.active(s))) for s in family)
                 number = min(w.replicas + w.surge * rolls - there, w.replicas - w.updated_replicas)
             if number > 0:
-                found.append((w, [p for s in family for p in self.active(s)], min(number, _MOST_TO_COME)))
+                found.append((w, min(number, _MOST_TO_COME)))
         return found
 
+    @remembered(by=lambda owner: owner.key)
+    def youngest(self, owner: Workload) -> Pod | None:
+        """The pod that was made last for the application, of whatever revision."""
+        there = (p for w in self._family(owner) for p in self.active(w))
+        return max(there, key=lambda p: p.created or 0.0, default=None)
+
     def replaced_in_place(self) -> Iterator[tuple[Workload, list[Pod], int]]:
-        """Owners in a rollout, their pods, those that go first first, and how many of these at most go before
-        others are made for them: all but what `to_come` has."""
-        coming = {w.key: number for w, _, number in self.to_come}
+        """Owners in a rollout, their pods of former revisions, those that go first first, and how many of
+        these at most go before others are made for them: all but what `to_come` has."""
+        coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
                 continue
@@ -228,11 +236,14 @@ class Owners:
             number = w.replicas - (w.updated_replicas if seen else 0)
             if w.kind == "Deployment" and not w.paused and self._rolls(w):
                 number -= coming.get(w.key, 0)
-                yield w, [p for s in self._of_deployment[w.key] for p in self.active(s)], number
+                there = [s for s in self._of_deployment[w.key] if not (seen and _is_present(s, w))]
+                yield w, [p for s in there for p in self.active(s)], number
             elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
                 last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
                 if not seen or two_revisions(w, last_first) is not None:
-                    yield w, last_first, number - w.partition
+                    present = w.update_revision if seen else None
+                    old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
+                    yield w, old, number - w.partition
 
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision."""
@@ -533,6 +544,12 @@ class Owners:
                 {"notReady": waiting},
             )
         return None
+
+
+def _is_present(replica_set: Workload, deployment: Workload) -> bool:
+    """Whether it is of the revision that its Deployment has come to."""
+    its, present = (w.metadata.annotations.get(_REVISION) for w in (replica_set, deployment))
+    return its is not None and its == present
 
 
 REVISION = "controller-revision-hash"

@@ -29,6 +29,7 @@ from rebalancer.model.pod import (
     Requests,
     add,
     at_least,
+    pod_requests,
 )
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
@@ -130,6 +131,17 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
     )
 
 
+def _beyond(requests: Requests, wanted: Requests) -> Requests:
+    """By how much these are less than what is wanted."""
+    return {r: n - requests.get(r, 0) for r, n in wanted.items() if n > requests.get(r, 0)}
+
+
+def _at_least(wanted: Requests, template: PodTemplate) -> PodTemplate:
+    """The template with so much where it has less."""
+    more = _beyond(template.requests, wanted)
+    return _larger_by(more, template) if more else template
+
+
 class Replacements:
     """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers,
     PriorityClasses and RuntimeClasses count; None: none. `runtime_classes`: further ones by name, as only a
@@ -166,8 +178,8 @@ class Replacements:
             shown = self._selected_by(newest.namespace) - _OF_SETS
             labels = {k: v for k, v in newest.labels.items() if k in shown}
             built = _build(built, replace(newest, labels=labels, tolerations=built.tolerations))
-            add(less, {r: n - was.get(r, 0) for r, n in built.requests.items() if n > was.get(r, 0)})
-            at_least(less, {r: n - newest.requests.get(r, 0) for r, n in built.requests.items()})
+            add(less, _beyond(was, built.requests))
+            at_least(less, _beyond(newest.requests, built.requests))
         if owner.template is not None and self._unsettled(built, owner.template, runs):
             unread = owner.runtime_class and runs is None
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
@@ -194,18 +206,19 @@ class Replacements:
                 found[kind, group.template.namespace, name].append(group)
         return found
 
-    def next_of(self, owner: Workload, like: Pod | None, made_by: Workload | None) -> PodTemplate | None:
-        """The next pod of an owner by its own template; None if that is not known. What admission gave a pod
-        of it (`like`) beside its maker's template, such as a sidecar, it gives the next one."""
-        if (asked := owner.template) is None:
-            return None
-        built = self.of(asked, owner)
-        if like is None or made_by is None or (its := made_by.template) is None:
+    @remembered(by=lambda template, owner, *like: (id(template), owner.key, *map(id, like)))
+    def next_of(
+        self, template: PodTemplate, owner: Workload, like: Pod | None, made_by: Workload | None
+    ) -> PodTemplate:
+        """The next pod of an owner in place of one of this template. What admission gave another pod of it
+        (`like`) beside its maker's template, such as a sidecar, it gives the next one."""
+        built, asked = self.of(template, owner), owner.template
+        its = made_by.template if made_by is not None else None
+        if like is None or asked is None or its is None:
             return built
         beside = (like.template.by_spec or like.template).requests.items()
-        more = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
-        more = {r: n - built.requests.get(r, 0) for r, n in more.items()}
-        return _larger_by({r: n for r, n in more.items() if n > 0}, built)
+        wanted = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
+        return _at_least(wanted, built)
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority that its class, or the default one, gives now.
@@ -447,7 +460,11 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
         changes["scheduler_name"] = owner.scheduler_name
     if _further(owner, pod, labels):
         changes["spread"] = owner.spread
-    return msgspec.structs.replace(pod, **changes) if changes else pod
+    built = msgspec.structs.replace(pod, **changes) if changes else pod
+    if changes.keys().isdisjoint(("containers", "init_containers")):
+        return built
+    # What takes more does so beside what only the pod has.
+    return _at_least(pod_requests(containers, inits, pod.overhead, pod.pod_level), built)
 
 
 def differs(made: PodTemplate, planned: PodTemplate, *, exactly: bool) -> bool:

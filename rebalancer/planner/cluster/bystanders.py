@@ -22,6 +22,7 @@ from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going, is_leaving, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import Alike, Snapshot, among
+from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.kubelets import expelling
 from rebalancer.planner.cluster.placing import Placing, by_template, can_open
@@ -101,12 +102,25 @@ def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
             yield some
 
 
+def _next(template: PodTemplate, owner: Workload, owners: Owners, replacements: Replacements) -> PodTemplate:
+    """What the owner makes next in place of a pod of this template, as its youngest pod shows."""
+    like = owners.youngest(owner)
+    return replacements.next_of(template, owner, like, owners.of(like) if like is not None else None)
+
+
+def anew(pods: Iterable[Pod], owners: Owners, replacements: Replacements) -> list[Pod]:
+    """These pods as their owners make them again; as they are where the owner is not known."""
+    return [
+        replace(p, template=_next(p.template, owner, owners, replacements)) if owner is not None else p
+        for p, owner in ((p, owners.of(p)) for p in pods)
+    ]
+
+
 def coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
-    """Pods that are to be made before long (`Owners.to_come`), as the owner's newest shows them to be."""
-    for owner, pods, number in owners.to_come:
-        newest = max(pods, key=lambda p: p.created or 0.0, default=None)
-        template = replacements.next_of(owner, newest, owners.of(newest) if newest is not None else None)
-        if template is not None:
+    """Pods that are to be made before long (`Owners.to_come`)."""
+    for owner, number in owners.to_come:
+        if owner.template is not None:
+            template = _next(owner.template, owner, owners, replacements)
             yield from (Pod(owner.name, owner.namespace, "", template) for _ in range(number))
 
 
@@ -115,7 +129,7 @@ def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) 
     more than now, or go elsewhere: these first. The others find the room that they had."""
     at = simulation.state.table.index
     for owner, pods, number in owners.replaced_in_place():
-        made = ((p, replacements.of(p.template, owner)) for p in pods)
+        made = ((p, _next(p.template, owner, owners, replacements)) for p in pods)
         judged = [
             (
                 replace(p, template=new),

@@ -167,8 +167,8 @@ class ClusterNow:
         """The uids of the owners of which the plan knew that pods were to be made."""
         owners = Owners(self._snapshot, PolicyOptions())
         again = (p.owner.uid for p in owners.made_again if p.owner is not None)
-        made = (w.metadata.uid for w, *_ in (*owners.to_come, *owners.replaced_in_place()))
-        return frozenset((*again, *made))
+        made = (w.metadata.uid for w, _ in owners.to_come)
+        return frozenset((*again, *made, *(w.metadata.uid for w, *_ in owners.replaced_in_place())))
 
     @remembered()
     def _placeable(self, pod: Pod) -> Pod:

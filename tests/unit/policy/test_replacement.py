@@ -331,6 +331,7 @@ def test_containers_have_the_larger_amounts_and_the_templates_further_ones_join(
     shown = [(c.name, c.requests.get("cpu"), c.limits.get("cpu")) for c in replacement.containers]
     assert shown == [("c", 150, 200), ("proxy", 50, None), ("helper", 50, None)]
     assert replacement.containers[1] is one.containers[1]
+    assert replacement.requests["cpu"] == 250, "all of them together"
 
 
 def test_one_template_has_one_replacement() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.build import (
     stateful_set,
 )
 from tests.support.scheduler.plain import Json
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
 """b-1 has room for one of 3 cpu, or for web's."""
@@ -229,6 +231,55 @@ def test_the_room_that_the_victim_frees_serves_as_well() -> None:
     assert plan(snapshot(wide, gone().taint(LEAVES), B, other(), web())).moves
 
 
+def given(found: list[Json], **sidecars: str) -> list[Json]:
+    """Admission gave the pod on each node a sidecar; those that come first are older."""
+    for i, (name, cpu) in enumerate(sidecars.items()):
+        one = next(o for o in found if o["kind"] == "Pod" and o["spec"]["nodeName"] == name.replace("_", "-"))
+        one["metadata"]["creationTimestamp"] = ago(86_400 - i)
+        beside = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": cpu}}}
+        one["spec"]["containers"].append(beside)
+    return found
+
+
+def edited(whole: Any, cpu: str) -> list[Json]:
+    """A set by OnDelete, or a ReplicaSet of nobody, whose template has come to ask for so much."""
+    owner, *found = [o for o in objects(whole) if o["kind"] != "Deployment"]
+    owner["metadata"].pop("ownerReferences", None)
+    owner["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    if owner["kind"] == "StatefulSet":
+        owner["status"] |= {"updateRevision": "other-2", "updatedReplicas": 0}
+    return [owner, *found]
+
+
+def of_two(kind: Any, **more: int) -> Any:
+    return kind("other").requests(cpu=2).placed({"b-0": 1, **more})
+
+
+BY_THE_NEXT: dict[str, Any] = {
+    "an autoscaler": lambda cpu: [*objects(of_two(deployment)), vpa(name="other", cpu=f"{cpu}m")],
+    "a bare ReplicaSet's template": lambda cpu: edited(of_two(deployment), f"{cpu}m"),
+    "a set's template, by OnDelete": lambda cpu: edited(of_two(stateful_set).on_delete(), f"{cpu}m"),
+    "that, and what admission gave it": lambda cpu: given(
+        edited(of_two(stateful_set).on_delete(), f"{cpu - 100}m"), b_0="100m"
+    ),
+    "what admission gave a younger one": lambda cpu: [
+        *objects(node("b-2").zone("b").cpu(f"{cpu}m")),
+        *given(objects(of_two(deployment, **{"b-2": 1})), b_0="100m", b_2=f"{cpu - 2000}m"),
+    ],
+}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("other", BY_THE_NEXT.values(), ids=BY_THE_NEXT)
+def test_it_keeps_as_much_as_it_will_need_not_what_it_has(other: Any, ends: bool) -> None:
+    for cpu, moves in ((2700, 1), (2800, 0)):
+        found = other(cpu)
+        for one in found:
+            if ends and one["kind"] == "Pod" and one["spec"]["nodeName"] == "b-0":
+                one["metadata"]["deletionTimestamp"] = ago(5)
+        assert len(plan(snapshot(A, gone().taint(LEAVES), B, *found, web())).moves) == moves, cpu
+
+
 @pytest.mark.parametrize("kind", ["StrimziPodSet", "Job"])
 def test_one_that_ends_is_made_again_by_any_kind_of_owner(kind: str) -> None:
     found = [o for o in objects(other("b-1")) if o["kind"] == "Pod"]
@@ -324,20 +375,31 @@ def test_nor_are_two_that_each_close_another_node_to_it(whose: str) -> None:
     assert not any(m.certain for m in made.moves if m.wave > 1)
 
 
-def rollout(surge: int, unavailable: int = 0, *, pods: int = 1) -> list[Json]:
-    """The template has just changed: none of the new revision is there."""
-    deploy, old, *olds = objects(deployment("other").requests(cpu=3).placed({"b-0": pods}))
-    (_, new, *_) = objects(other())
-    new["metadata"].update(name="other-new", uid="new")
-    new["metadata"]["labels"]["pod-template-hash"] = "new"
-    new["spec"]["replicas"] = 0
-    new["status"] = {"replicas": 0, "observedGeneration": 1}
-    deploy["status"]["updatedReplicas"] = 0
+def rollout(
+    surge: int, unavailable: int = 0, *, pods: int = 1, whole: Any = None, new: Collection[str] = ()
+) -> list[Json]:
+    """The template has just changed: the pods on these nodes are new."""
+    whole = whole or deployment("other").requests(cpu=3).placed({"b-0": pods})
+    deploy, old, *there = objects(whole)
+    (_, young, *_) = objects(whole)
+    young["metadata"].update(name="other-0", uid="new")
+    young["metadata"]["labels"]["pod-template-hash"] = "0"
+    young["spec"]["replicas"] = len(new)
+    young["status"] = {"replicas": len(new), "observedGeneration": 1}
+    old["spec"]["replicas"] -= len(new)
+    for one, revision in ((deploy, "2"), (old, "1"), (young, "2")):
+        one["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": revision}
+    for one in there:
+        if one["spec"]["nodeName"] in new:
+            one["metadata"]["ownerReferences"][0].update(name="other-0", uid="new")
+            one["metadata"]["labels"]["pod-template-hash"] = "0"
+            one["metadata"]["creationTimestamp"] = ago(900)
+    deploy["status"]["updatedReplicas"] = len(new)
     deploy["spec"]["strategy"] = {
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
     }
-    return [deploy, old, *olds, new]
+    return [deploy, old, *there, young]
 
 
 @pytest.mark.parametrize(("surge", "moves"), [(1, 0), (0, 1)])
@@ -418,6 +480,45 @@ def test_whom_a_sets_next_pod_has_to_be_near_may_have_left_by_then(at: str, cpu:
     caches = deployment("cache").requests(cpu="900m").placed({at: 1, "a-0": 1})
     made = plan(snapshot(machines, caches, near.placed({"a-0": 3, "b-0": 1})))
     assert len(made.moves) == moves
+
+
+def updated(whole: Any, new: Collection[str]) -> list[Json]:
+    """A set's pods on these nodes are of its next revision."""
+    owner, *there = objects(whole)
+    owner["status"] |= {"updateRevision": "other-2", "updatedReplicas": len(new)}
+    for one in there:
+        if one["spec"]["nodeName"] in new:
+            one["metadata"]["labels"]["controller-revision-hash"] = "other-2"
+    return [owner, *there]
+
+
+HALF_DONE = {
+    "a Deployment": lambda whole, new: rollout(0, 1, whole=whole(deployment), new=new),
+    "a set": lambda whole, new: updated(whole(stateful_set), new),
+}
+
+
+@pytest.mark.parametrize("new", [(), ("a-0", "b-0")], ids=["none is new", "two are new"])
+@pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)
+def test_of_a_rollout_it_is_the_old_pods_that_come(rolls: Any, new: Collection[str]) -> None:
+    """The old one in zone c goes last, and comes back on c-0, or c-1."""
+
+    def whole(kind: Any) -> Any:
+        return kind("other").requests(cpu=3).spread("zone").on_nodes(["c-1", "b-0", "a-0"])
+
+    ssd = [
+        node(f"{z}-0").zone(z).label("disk", "ssd").cpu(cpu)
+        for z, cpu in (("a", 8), ("b", 8), ("c", "3500m"))
+    ]
+    db = (
+        stateful_set("db")
+        .spread("zone")
+        .requests(cpu="900m")
+        .selects(disk="ssd")
+        .placed({"a-0": 2, "b-0": 1})
+    )
+    made = plan(snapshot(ssd, node("c-1").zone("c").cpu(3), rolls(whole, new), db))
+    assert not [m for m in made.moves if m.certain]
 
 
 def drained_beside_two(cpu: str) -> list[Any]:
@@ -539,6 +640,15 @@ def test_a_rollout_to_larger_pods_keeps_the_room_for_all_of_them(rolls: Any, eno
     for cpu, moves in ((enough, 1), (enough - 1, 0)):
         machines = [node("a-0").zone("a").cpu(9), node("b-0").zone("b").cpu(f"{cpu}m")]
         assert len(plan(snapshot(*machines, *rolls(), web())).moves) == moves, cpu
+
+
+@pytest.mark.parametrize(("sidecar", "moves"), [(1500, 1), (1600, 0)])
+def test_so_does_one_that_gives_them_a_larger_sidecar(sidecar: int, moves: int) -> None:
+    """As a restart does after an upgrade of a mesh: a pod of the new revision shows it."""
+    both = deployment("other").requests(cpu=1).placed({"b-0": 2, "b-2": 1})
+    rolls = given(rollout(0, 1, whole=both, new=["b-2"]), b_2=f"{sidecar}m")
+    full = [node("b-0").zone("b").cpu(2), node("b-2").zone("b").cpu("2600m")]
+    assert len(plan(snapshot(A, full, node("b-1").zone("b").cpu(3), rolls, web())).moves) == moves
 
 
 @pytest.mark.parametrize(("cpu", "moves"), [(4500, 1), (4499, 0)])
