@@ -141,6 +141,22 @@ def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) 
         yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
 
 
+def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> Bools:
+    """bool[N]: nodes that have room for one of the pods, once those that are to be `gone` are, and all that
+    ends. The nodes have then been asked all that these pods ask of them."""
+    state, templates = simulation.state, {id(p.template): p.template for p in pods}
+    keys = dict.fromkeys((*map(key_of, gone), *simulation.unsure))
+    freed = simulation.held_by(
+        (state.pods[k].template, state.pods[k].row, 1) for k in keys if k in state.pods
+    )
+    for key in dict.fromkeys(chain.from_iterable(_keys(simulation, t) for t in templates.values())):
+        state.table.domains(key)
+    found: Bools = state.table.none.copy()
+    for t in templates.values():
+        found |= simulation.room(t, freed) > 0
+    return found
+
+
 def _is_more(requests: Requests, than: Requests) -> bool:
     return any(amount > than.get(r, 0) for r, amount in requests.items())
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,20 +26,21 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
-from rebalancer.planner.cluster.bystanders import Expelling
+from rebalancer.planner.cluster.bystanders import Expelling, anew, coming, rolling, usable
 from rebalancer.planner.cluster.groups import Groups
-from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import REPLICATED, Owners
-from rebalancer.policy.replacement import VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 
 
 class ClusterNow:
     """Begins as `snapshot`. `config`: the scheduler's, None for its defaults. `now`: in seconds of the epoch,
-    None for always that of the snapshot. `new`: nodes that are not there yet, and stand beside the others."""
+    None for always that of the snapshot. `victims`: pods that the plan has go. `new`: nodes that are not
+    there yet, and stand beside the others."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class ClusterNow:
         config: SchedulerConfig | None,
         watched: WatchCache,
         now: Callable[[], float] | None = None,
+        victims: Iterable[Pod] = (),
         new: Sequence[Node] = (),
     ) -> None:
         self._config = config
@@ -66,9 +68,11 @@ class ClusterNow:
         self._ending: dict[Identity, Pod] = {}
         self._generations = {w.metadata.uid: w.metadata.generation for w in snapshot.workloads}
         self.simulation = self._begin(snapshot)
-        self._had = dict(self._active)
+        self._had = {uid: len(pods) for uid, pods in self._of.items()}
         self._ended = {p.uid for p in snapshot.over}
-        self._expelled = {p.uid for p in self._expelling.pods(snapshot)}
+        leaving = [*self._expelling.pods(snapshot)]
+        self._expelled = {p.uid for p in leaving}
+        self._restless, self._needed = self._known(leaving, victims)
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
@@ -111,10 +115,11 @@ class ClusterNow:
         return live if there else None
 
     def filled(self, nodes: Iterable[str]) -> bool:
-        """Whether one of these nodes has got a pod since the plan, or nodes are others: what the plan knew of
-        pods that will need room says nothing any more."""
+        """Whether one of these nodes, or of those that pods could use of which the plan knew that they will
+        need room, has got a pod since the plan, or nodes are others: what it knew says nothing any more."""
         rebuilt = self.simulation.snapshot is not self._snapshot
-        return rebuilt or any(self._came[n] > 0 for n in nodes)
+        asked = self._needed.union(nodes)
+        return rebuilt or any(number > 0 and name in asked for name, number in self._came.items())
 
     def arrived(self, *, whole: bool) -> list[Pod]:
         """The pods that wait for a node, and did not when the plan was made; `whole`: those that did, too."""
@@ -143,32 +148,41 @@ class ClusterNow:
         owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
         owners.update(w.metadata.uid for w in changed)
         # A ReplicaSet makes the next one at once, if its controller is not behind.
-        owners.update(u for u, n in self._had.items() if self._active[u] + coming.get(u, 0) < n)
+        owners.update(u for u, n in self._had.items() if len(self._of[u]) + coming.get(u, 0) < n)
+        there = [p for name in sorted(self._expelling.nodes) for p in self._on[name].values()]
+        found = replace(self.simulation.snapshot, now=self._now(), nodes=self.nodes, pods=(*ending, *there))
+        leaving = list(self._expelling.pods(found))
+        if not whole and self._expelled.issuperset(p.uid for p in leaving):
+            leaving = []
+        owners.update(p.owner.uid for p in leaving if p.owner is not None)
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
         wanted = (replace(w, replicas=w.replicas - coming.get(w.metadata.uid, 0)) for w in family)
-        nodes = self._expelling.nodes
-        live = (
-            (p for p in self._pods.values() if not (p.finished or p.terminating)) if nodes or owners else ()
-        )
-        pods = [p for p in live if p.node_name in nodes or (p.owner is not None and p.owner.uid in owners)]
+        pods = {
+            key_of(p): p for p in (*found.pods, *(p for u in sorted(owners) for p in self._of[u].values()))
+        }
+        sizing = (self._watched.vertical_autoscalers(n) for n in sorted({w.namespace for w in family}))
         found = replace(
-            self.simulation.snapshot,
-            now=self._now(),
-            nodes=self.nodes,
-            pods=(*ending, *pods),
+            found,
+            pods=tuple(pods.values()),
             workloads=tuple(wanted),
+            vertical_autoscalers=tuple(chain.from_iterable(sizing)),
         )
-        leaving = list(self._expelling.pods(found))
-        return found, leaving if whole or any(p.uid not in self._expelled for p in leaving) else []
+        return found, leaving
 
-    @cached_property
-    def _restless(self) -> frozenset[str]:
-        """The uids of the owners of which the plan knew that pods were to be made."""
-        owners = Owners(self._snapshot, PolicyOptions())
-        again = (p.owner.uid for p in owners.made_again if p.owner is not None)
-        made = (w.metadata.uid for w, _ in owners.to_come)
-        return frozenset((*again, *made, *(w.metadata.uid for w, *_ in owners.replaced_in_place())))
+    def _known(self, leaving: Sequence[Pod], victims: Iterable[Pod]) -> tuple[frozenset[str], frozenset[str]]:
+        """The uids of the owners of which the plan knew that pods are to be made; and the names of the nodes
+        that these pods could use, or those that wait."""
+        simulation = self.simulation
+        owners, replacements = Owners(self._snapshot, PolicyOptions()), Replacements(self._snapshot)
+        restless = {w.metadata.uid for w, _ in owners.to_come}
+        restless.update(w.metadata.uid for w, *_ in owners.replaced_in_place())
+        restless.update(p.owner.uid for p in owners.made_again if p.owner is not None)
+        rolls = (p for p, _ in rolling(owners, replacements, simulation))
+        made = (*anew((*owners.made_again, *leaving), owners, replacements), *coming(owners, replacements))
+        waiting = map(self._placeable, self._waiting.values())
+        mask = usable(simulation, (*waiting, *made, *rolls), (*leaving, *victims))
+        return frozenset(restless), frozenset(simulation.named(np.flatnonzero(mask)))
 
     @remembered()
     def _placeable(self, pod: Pod) -> Pod:
@@ -190,15 +204,14 @@ class ClusterNow:
         """What sets the requests of pods that are made in a namespace now."""
         return VerticalAutoscalers(build_snapshot(self._watched.vertical_autoscalers(namespace), now=0.0))
 
-    def pods_of(self, namespace: str, owner: str) -> list[Pod]:
+    def pods_of(self, owner: str) -> list[Pod]:
         """Those that run, of the controller of that uid."""
-        there = (p for _, found in self._templates[namespace].values() for p in found.values())
         placed = self.simulation.state.pods
-        return [p for p in there if p.owner and p.owner.uid == owner and (p.uid or p.key) in placed]
+        return [p for p in self._of[owner].values() if key_of(p) in placed]
 
-    def landed(self, namespace: str, owner: str) -> int:
+    def landed(self, owner: str) -> int:
         """How many of `pods_of` were not there when the plan was made."""
-        return sum(not self._planned_with(p) for p in self.pods_of(namespace, owner))
+        return sum(not self._planned_with(p) for p in self.pods_of(owner))
 
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
@@ -335,7 +348,9 @@ class ClusterNow:
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates, self._waiting, self._ending = defaultdict(dict), {}, {}
-        self._active, self._came = Counter[str](), Counter[str]()
+        self._of: dict[str, dict[Identity, Pod]] = defaultdict(dict)
+        self._on: dict[str, dict[Identity, Pod]] = defaultdict(dict)
+        self._came = Counter[str]()
         for pod in snapshot.pods:
             self._count(pod, 1)
         simulation = Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
@@ -351,24 +366,27 @@ class ClusterNow:
         self._count(pod, -1)
 
     def _count(self, pod: Pod, by: int) -> None:
-        """Keeps the pods of each template that may still come again."""
+        """Keeps the pods of each template, owner and node that may still come again."""
+        key = pod.namespace, pod.name
         if pod.finished:
             return
-        if pod.terminating:
-            self._ending.pop((pod.namespace, pod.name), None)
+        kept = [self._ending] if pod.terminating else [self._on[pod.node_name]]
+        if pod.owner is not None and not pod.terminating:
+            kept.append(self._of[pod.owner.uid])
+        for some in kept:
+            some.pop(key, None)
             if by > 0:
-                self._ending[pod.namespace, pod.name] = pod
+                some[key] = pod
+        if pod.terminating:
             return
-        if pod.owner is not None:
-            self._active[pod.owner.uid] += by
-        known = self._at_plan.get((pod.namespace, pod.name))
+        known = self._at_plan.get(key)
         was = (known.uid, known.node_name, known.template) if known is not None else None
         if pod.node_name and was != (pod.uid, pod.node_name, pod.template):
             self._came[pod.node_name] += by
         if by < 0:
-            self._waiting.pop((pod.namespace, pod.name), None)
+            self._waiting.pop(key, None)
         elif pod.waits:
-            self._waiting[pod.namespace, pod.name] = pod
+            self._waiting[key] = pod
         template, there = pod.template, self._templates[pod.namespace]
         _, pods = there.get(id(template)) or (template, dict[str, Pod]())
         before = len(pods)

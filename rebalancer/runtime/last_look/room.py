@@ -28,7 +28,7 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
-from rebalancer.planner.cluster.bystanders import coming, rolling
+from rebalancer.planner.cluster.bystanders import anew, coming, rolling
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
@@ -110,7 +110,8 @@ class Room:
         self._certainty = certainty
         self._witness = witness
         self._config, self._watched, self._now = config, watched, now
-        self._cluster = ClusterNow(snapshot, config, watched, now)
+        self._victims = [m.pod for m in plan.moves]
+        self._cluster = ClusterNow(snapshot, config, watched, now, self._victims)
         self._destinations: dict[str, tuple[str, ...]] = {}
         self._rather: dict[str, str] = {}
 
@@ -240,7 +241,8 @@ class Room:
     @cached_property
     def _with_new(self) -> ClusterNow:
         """The cluster with the nodes that could be added."""
-        return ClusterNow(self._planned, self._config, self._watched, self._now, self._plan.new_nodes)
+        new = self._plan.new_nodes
+        return ClusterNow(self._planned, self._config, self._watched, self._now, self._victims, new)
 
     def _still_missing(self, move: Move) -> Reason | None:
         """Why a move should not wait for a node: one that is there would do, pools have changed, it could
@@ -327,7 +329,7 @@ class Room:
 
     def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows, away: Away) -> str:
         """Why others that need room speak against the move, in words: such as have come since the plan, and
-        where its nodes have got pods, those that the plan knew."""
+        where nodes that are asked for have got pods, those that the plan knew."""
         names = cluster.simulation.state.table.names
         whole = cluster.filled(names[n] for n in nodes)
         waiting = None if move.awaits else self._waiting(cluster, pod, away, whole=whole)
@@ -350,7 +352,8 @@ class Room:
         if not (came or begun.pods or begun.workloads):
             return None
         owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
-        came += owners.made_again
+        came += anew(owners.made_again, owners, replacements)
+        leaving = anew(leaving, owners, replacements)
         rolls = [*rolling(owners, replacements, cluster.simulation)]
         to_come = [*coming(owners, replacements)]
         if not (came or leaving or rolls or to_come):
@@ -363,9 +366,7 @@ class Room:
         """How many pods of each controller are to come because of the plan. `away` is as of the first request
         of a move; before the next one, replacements may have landed."""
         own, gone = Counter(map(controller_of, away.coming)), Counter(map(controller_of, away.gone))
-        for uid, namespace in {controller_of(m): m.pod.namespace for m in away.coming}.items():
-            own[uid] = min(own[uid], max(0, gone[uid] - cluster.landed(namespace, uid)))
-        return own
+        return Counter({uid: min(n, max(0, gone[uid] - cluster.landed(uid))) for uid, n in own.items()})
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why what becomes of the replacement is less certain than it was planned, in words; "" if it is not,
@@ -510,7 +511,7 @@ class Room:
         worse = next((i for i, b in enumerate(before) if after[i] > b), None)
         if worse is None:
             return None
-        left = {p: sum(without(where(p))) for p in self._cluster.pods_of(pod.namespace, owner)}
+        left = {p: sum(without(where(p))) for p in self._cluster.pods_of(owner)}
 
         def rank(p: Pod) -> tuple[float, ...]:
             """As its ReplicaSet would choose, and as another process did that has changed the cost."""

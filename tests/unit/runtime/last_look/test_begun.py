@@ -9,7 +9,14 @@ import pytest
 
 from tests.support.build import deployment, node, objects, pod, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
-from tests.unit.planner.cluster.test_bystanders import LEAVES, drained_beside_two, grows, rollout, surges
+from tests.unit.planner.cluster.test_bystanders import (
+    BY_THE_NEXT,
+    LEAVES,
+    drained_beside_two,
+    grows,
+    rollout,
+    surges,
+)
 from tests.unit.runtime.last_look.test_room import World, away
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
@@ -71,6 +78,19 @@ def test_so_does_a_node_that_has_come_to_go() -> None:
     assert not why_not(w)
     w.nodes(A, full().taint(LEAVES), B)
     assert f"{NEEDS}default/other-" in why_not(w)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("other", BY_THE_NEXT.values(), ids=BY_THE_NEXT)
+def test_a_pod_that_has_come_to_go_keeps_as_much_as_its_next_one_needs(other: Any, ended: bool) -> None:
+    for cpu, goes in ((2700, True), (2800, False)):
+        found = other(cpu)
+        w = world(*found)
+        assert not why_not(w)
+        w.nodes(A, full().taint(LEAVES), B, *(o for o in found if o["kind"] == "Node"))
+        for p in [p for p in w.pods.values() if ended and p.node_name == "b-0"]:
+            w.change(p, deleted=w.cluster.now)
+        assert (not why_not(w)) is goes, cpu
 
 
 def test_a_pod_that_its_controller_is_yet_to_make_again_keeps_room() -> None:
@@ -197,6 +217,42 @@ def test_what_the_plan_knew_keeps_its_room_when_others_come_to_the_node(known: l
     small = next(p for p in w.pods.values() if p.name.startswith("small"))
     w.change(small, node_name="b-1")
     assert why_not(w)
+
+
+def spare(cpu: str = "3200m") -> Any:
+    """Another node that what needs room could use, and the replacement could not."""
+    return node("a-1").zone("a").cpu(cpu)
+
+
+def ssd(built: Any) -> Any:
+    return built.label("disk", "ssd")
+
+
+@pytest.mark.parametrize("known", ["a drained pod", "the next one of a rollout"])
+def test_so_it_does_when_they_come_to_another_node_that_it_could_use(known: str) -> None:
+    small = deployment("small").requests(cpu="400m").placed({"a-0": 1})
+    w = World(snapshot(A, spare(), B, small, *KNOWN[known], web(2)))
+    assert not why_not(w)
+    w.change(next(p for p in w.pods.values() if p.name.startswith("small")), node_name="a-1")
+    assert NEEDS in why_not(w)
+
+
+CHANGED: dict[str, list[Any]] = {
+    "has lost the label": [spare()],
+    "has got a taint": [ssd(spare()).taint("kept")],
+    "has become smaller": [ssd(spare("2"))],
+    "is gone": [],
+}
+
+
+@pytest.mark.parametrize("by_now", CHANGED.values(), ids=CHANGED)
+def test_so_it_does_when_that_node_is_no_place_for_it_any_more(by_now: list[Any]) -> None:
+    """Nobody else asks for the label, or for so much."""
+    drained = deployment("other").requests(cpu=3).selects(disk="ssd").placed({"b-0": 1})
+    there = A, ssd(node("b-1").zone("b").cpu("3200m")), full().taint(LEAVES)
+    w = World(snapshot(*there, ssd(spare()), drained, web(2)))
+    w.nodes(*there, *by_now)
+    assert NEEDS in why_not(w)
 
 
 def test_before_a_sets_next_pod_nothing_goes_that_with_a_drained_pod_takes_its_room() -> None:
