@@ -256,7 +256,8 @@ OPEN = (Fate.INTENDED, Fate.RELEASED)
 
 
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One eviction. `at`: epoch seconds. `owner`: of the pod (`Workload.counted_as`).
+    """One eviction. `at`: when it was sent (epoch seconds); until that is known, when it was intended or
+    released. `owner`: of the pod (`Workload.counted_as`).
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
@@ -389,23 +390,29 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     claims: dict[str, Claim] = {}
 
 
+def oldest_first(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The oldest first."""
+    return tuple(sorted(entries, key=lambda e: e.at))
+
+
 def cut_off(
-    entries: Iterable[Entry], alive: frozenset[str], marked: frozenset[str] = frozenset()
+    entries: Iterable[Entry], alive: frozenset[str], marked: frozenset[str], now: float
 ) -> tuple[Entry, ...]:
     """The entries, with those settled that an earlier run wrote and then was killed.
 
     An intended eviction whose pod still exists (`alive`: uids) did not happen and is dropped. If the pod is
-    gone, the fate is unknown. Who is released is `marked`; without the mark, somebody gave it back.
+    gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; without the
+    mark, somebody gave it back.
     """
     settled = []
     for e in entries:
         if e.fate not in OPEN:
             settled.append(e)
         elif e.uid not in alive:
-            settled.append(replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
+            settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
         elif e.method:
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
-    return tuple(settled)
+    return oldest_first(settled)
 
 
 def ready_late(entries: Iterable[Entry], pods: Iterable[Pod]) -> Iterator[Entry]:
@@ -563,12 +570,11 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
     """The entries of both, and of everything else what allows less. `cycle`: the present one."""
     there = {(e.cycle, e.uid): e for e in theirs.entries}
     own = {(e.cycle, e.uid) for e in mine.entries}
-    entries = sorted(
+    entries = oldest_first(
         (
             *(e for key, e in there.items() if key not in own),
             *(_known(e, there.get((e.cycle, e.uid), e)) for e in mine.entries),
-        ),
-        key=lambda e: e.at,
+        )
     )
     # Entries that there is no room for: one account may have counted already what the other has as entries.
     dropped, kept = _parted(entries, len(entries) - MOST_ENTRIES, cycle)
@@ -608,6 +614,7 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
 
 def _known(mine: Entry, theirs: Entry) -> Entry:
     """The own entry, with what became of it as far as they know more."""
+    mine = replace(mine, at=max(mine.at, theirs.at))
     if theirs.removed and not mine.removed:
         mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)
     if _KNOWN.index(theirs.fate) <= _KNOWN.index(mine.fate):
@@ -759,11 +766,13 @@ def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
 
 
 def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
-    """The evictions that count at `now`, whatever became of them; only time makes them count no more."""
+    """The evictions that count at `now`, whatever became of them; only time makes them count no more. What is
+    open may be evicted at this moment."""
     by_owner: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for e in ledger.entries:
-        if now - e.at < DAY:
-            by_owner[owner_id(e.owner)].append((e.at, 1))
+        at = now if e.fate in OPEN else e.at
+        if now - at < DAY:
+            by_owner[owner_id(e.owner)].append((at, 1))
     for owner, counts in recent(ledger.counted, now).items():
         by_owner[owner] += [(c.at, c.evictions) for c in counts]
     return Earlier(

@@ -154,7 +154,7 @@ def _remembered(settings: Settings, connection: Connection, asked: Source | None
 # What happened to a pod or an owner, from the ledger and from Events.
 
 _SAME = 300.0
-"""Seconds by which an event and the ledger's entry of one eviction may differ: the wave was written first."""
+"""Seconds by which an event and the ledger's entry of one eviction may differ, as two clocks do."""
 
 
 class HistoryLine(Struct, frozen=True, kw_only=True):

@@ -260,7 +260,8 @@ class CarryingOut:
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
                 pause = clock.linger if clock.stopping() else clock.wait  # what is released is finished
-                pause(min(poll, pace.next_at - clock.monotonic()) if turn else poll)
+                # Writing may have taken longer than was left.
+                pause(max(0.0, min(poll, pace.next_at - clock.monotonic())) if turn else poll)
             else:
                 break
         self._memory.settled()
@@ -335,6 +336,8 @@ class CarryingOut:
             return
         if outcome.eviction is not None:
             p.pace.sent()
+            if not (p.dry or outcome.kept):
+                self._memory.sent(move.pod.uid)
         if outcome.status is Fate.INTENDED:
             self._evicted += 1
             self._quiet_since = now

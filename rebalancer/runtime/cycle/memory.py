@@ -53,6 +53,7 @@ from rebalancer.policy.ledger import (
     cut_off,
     earlier,
     merged,
+    oldest_first,
     ready_late,
     recent,
     rival,
@@ -254,6 +255,12 @@ class SharedLedger:
                 self._store.save(replace(self.ledger, claims=others), self.cycle)
         except KubeError as e:
             log.info("the claim on the ledger runs out by itself: %s", e.message)
+
+    def note(self, ledger: Ledger) -> None:
+        """From now on this is the ledger; that alone is no reason to write it."""
+        if self.ledger == self._saved:
+            self._saved = ledger
+        self.ledger = ledger
 
     def _try_to_save(self) -> None:
         if self._store is None or self.read_only:
@@ -593,9 +600,6 @@ class Memory(SharedLedger):
         self._looked, self._landed = False, []
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
-        # Another process may have sent it, so the pace is that of the ledger.
-        ago = self._clock.now() - max((e.at for e in self.ledger.entries), default=-inf)
-        self.last_sent.at = max(self.last_sent.at, self._clock.monotonic() - max(0.0, ago))
 
     def at_work(self) -> str:
         """The cycle that, by the ledger, is evicting now; "" if none is."""
@@ -616,7 +620,11 @@ class Memory(SharedLedger):
         self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
-        entries = cut_off(self.ledger.entries, alive, apart)
+        entries = cut_off(self.ledger.entries, alive, apart, self._clock.latest())
+        # Another process may have sent it, so the pace is that of the ledger.
+        times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
+        ago = max(0.0, now - max(times, default=-inf))
+        self.last_sent.at = max(self.last_sent.at, self._clock.monotonic() - ago)
         self.ledger = replace(
             self.ledger,
             openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait),
@@ -780,6 +788,13 @@ class Memory(SharedLedger):
         )
         self.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
 
+    def sent(self, uid: str) -> None:
+        """What was intended with that pod was sent: from now on it counts. Nothing is written for it, as what
+        is open counts for everybody else as of when it is read."""
+        now, every = self._clock.latest(), self.ledger.entries
+        made = (replace(e, at=now) if e.uid == uid and e.fate is Fate.INTENDED else e for e in every)
+        self.note(replace(self.ledger, entries=oldest_first(made)))
+
     def landed(self, outcomes: Sequence[Outcome]) -> None:
         """Enters outcomes, and removes what was intended and not sent. `save` or `intend` stores it."""
         by_uid = {o.move.pod.uid: o for o in outcomes}
@@ -804,6 +819,8 @@ class Memory(SharedLedger):
             room = room_of(self._nodes.values(), (d.partition("=")[0] for d in into))
             settled = replace(
                 e,
+                # What was released is evicted at its end.
+                at=self._clock.latest() if e.fate is Fate.RELEASED else e.at,
                 fate=fate,
                 replacement=outcome.replacement,
                 landed=outcome.node,
@@ -818,7 +835,7 @@ class Memory(SharedLedger):
             if fate in (Fate.DONE, Fate.ELSEWHERE):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
                 self._landed.append((outcome.node, self._clock.monotonic()))
-        self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
+        self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals)
 
     # -- replace first
 

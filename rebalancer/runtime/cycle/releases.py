@@ -274,6 +274,7 @@ class Releases:
             return _not_released(move, e)
         deployment = owner.owner.name if owner.owner is not None and owner.owner.kind == "Deployment" else ""
         unsure = ""
+        self._memory.sent(pod.uid)  # before its replacement can be there
         try:
             self._parts.patches.release(live, mark, owner.owner, permission.fresh, dry=False)
         except (TransportError, ServerError, ResponseError) as e:

@@ -43,13 +43,15 @@ class FakeTime:
 
     def wait(self, seconds: float) -> bool:
         if not self.stop:
-            self.linger(seconds)
+            self.linger(max(0.0, seconds))
         return self.stop
 
     def stopping(self) -> bool:
         return self.stop
 
     def linger(self, seconds: float) -> bool:
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
         self.waits.append(seconds)
         self.during(seconds)
         self.at += seconds

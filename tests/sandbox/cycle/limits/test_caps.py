@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.policy.ledger import MOST_BYTES, Ledger, Opening, encode
+from rebalancer.policy.ledger import MOST_BYTES, Fate, Ledger, Opening, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import deployment, node, nodes, objects, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import PLACE, Machine
-from tests.support.runs.one_cycle import Run, elsewhere
+from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
 from tests.support.sandbox import Reply
-from tests.support.servers.api import QUICK, connected
+from tests.support.servers.api import QUICK, FakeTime, connected
 
 
 def capped(**caps: Any) -> LiveOptions:
@@ -98,14 +101,58 @@ def test_a_cap_leaves_the_plan_whole() -> None:
     assert first.residual_excess == 0
 
 
-def test_the_pace_goes_on_from_the_last_eviction_of_another_process() -> None:
-    slow = replace(capped(max_total=Limit(number=1)), limits=CycleLimits(per_second=0.001))
-    with Machine() as m:
+def skewed(owners: int) -> tuple[Any, ...]:
+    """Each of them has two moves to make, which all are of one wave."""
+    each = (deployment(f"w{i:02}").spread("zone", 1).placed({"a-0": 3}) for i in range(owners))
+    return (*nodes(a=1, b=1, c=1), *each)
+
+
+def sent(run: Run) -> list[float]:
+    return [o.at for o in run.story.outcomes if o.evicted]
+
+
+@pytest.mark.parametrize("most", [1, 3], ids=["one a cycle", "several that are written down at once"])
+def test_the_pace_goes_on_from_the_last_eviction_of_another_process(most: int) -> None:
+    slow = replace(capped(max_total=Limit(number=most)), limits=CycleLimits(per_second=0.01))
+    with Machine(skewed(4)) as m:
+        times = [at for _ in range(2) for at in sent(m.cycle(options=slow))]
+    assert [b - a >= 100 for a, b in pairwise(times)] == [True] * (2 * most - 1)
+
+
+def test_a_cap_counts_an_eviction_from_when_it_was_sent_and_writes_no_more_for_that() -> None:
+    """A whole wave is written down at once. Half of it is sent minutes later, as replacements take long."""
+    hourly = replace(
+        capped(max_total_per_hour=Limit(number=12)),
+        limits=CycleLimits(per_second=1.0),
+        settle=SettleLimits(ready=600.0, pending=60.0, poll=10.0),
+    )
+    with Machine(skewed(12), ready_after=30, seconds=10.0) as m:
         began = m.time.at
-        assert m.cycle(options=slow).report.evicted == 1
-        assert m.time.at - began < 500
-        assert m.cycle(options=slow).report.evicted == 1
-        assert m.time.at - began >= 1000
+        first = sent(m.cycle(options=hourly))
+        assert (len(first), len({at // 60 for at in first})) == (12, 2)
+        assert [e.at for e in m.ledger().entries] == first
+        assert m.ledger().serial < 12
+        m.time.at, m.hands.ready_after = began + 3600.0, 1
+        times = first + sent(m.cycle(options=hourly))
+    assert max(sum(t <= u < t + 3600 for u in times) for t in times) == 12
+
+
+def test_a_stop_while_the_ledger_is_written_for_longer_than_the_pace_leaves() -> None:
+    def slow(memory: Memory) -> None:
+        save = memory.save
+
+        def saved() -> None:
+            save()
+            if any(e.fate is Fate.DONE for e in memory.ledger.entries) and not time.stop:
+                time.at, time.stop = time.at + 1.5, True
+
+        memory.save = saved  # type: ignore[method-assign]
+
+    with Machine(skewed(8)) as m:
+        time = FakeTime(at=m.time.at)
+        run = m.cycle(options=replace(EXECUTE, limits=CycleLimits(per_second=1.0)), time=time, begun=slow)
+        assert run.report.end is End.STOPPED
+        assert {e.fate for e in m.ledger().entries} <= {Fate.DONE, Fate.UNSEEN}, "and none that was not sent"
 
 
 @pytest.mark.parametrize("ahead", [3000.0, 7200.0, 2 * 86_400.0])

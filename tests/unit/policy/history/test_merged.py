@@ -49,6 +49,12 @@ def test_entries_of_both_are_kept_in_the_order_of_time_and_of_one_entry_the_own(
     assert [(e.pod, e.message) for e in found.entries] == [("a", ""), ("b", ""), ("c", "mine")]
 
 
+@pytest.mark.parametrize("fate", [Fate.INTENDED, Fate.UNKNOWN])
+def test_of_two_times_of_one_eviction_the_later_counts(fate: Fate) -> None:
+    one, other = Ledger(entries=(entry(5, "a"),)), Ledger(entries=(replace(entry(3, "a"), fate=fate),))
+    assert {merged(*both).entries[0].at for both in ((one, other), (other, one))} == {5}
+
+
 def test_of_what_decisions_have_shown_the_account_that_allows_less_counts() -> None:
     theirs = {"a": Shown(1.0, COVERED), "b": Shown(2.0, 5, "no"), "c": Shown(3.0, COVERED)}
     mine = {"a": Shown(4.0, 3), "b": Shown(1.0, 9), "d": Shown(5.0, COVERED)}

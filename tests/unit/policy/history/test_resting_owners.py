@@ -184,8 +184,8 @@ def test_a_violation_has_to_last() -> None:
 
 def test_what_was_cut_off_is_settled_by_what_is_seen() -> None:
     lives, gone = entry(9, fate=Fate.INTENDED), entry(8, fate=Fate.INTENDED)
-    (settled,) = cut_off([lives, gone], frozenset({lives.uid}))
-    assert (settled.uid, settled.fate) == (gone.uid, Fate.UNKNOWN)
+    (settled,) = cut_off([lives, gone], frozenset({lives.uid}), frozenset(), NOW)
+    assert (settled.uid, settled.fate, settled.at) == (gone.uid, Fate.UNKNOWN, NOW)
 
 
 def test_a_ledger_is_read_as_it_was_written() -> None:

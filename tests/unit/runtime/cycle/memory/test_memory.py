@@ -15,6 +15,7 @@ from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate, Ledger, constraint_id, owner_id
+from rebalancer.policy.options import Method
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory, Verdicts, young
 from tests.support.build import NOW, OwnerBuilder, nodes, snapshot, workload
@@ -95,15 +96,55 @@ def test_what_was_intended_and_not_sent_is_gone_when_nothing_is_in_flight() -> N
 
 
 def test_what_an_earlier_process_left_open_is_settled_by_whether_the_pod_is_still_there() -> None:
-    killed = remembering()
+    """Nobody knows when it was sent: it counts from the latest time at which it may have been."""
+    time = FakeTime()
+    killed = remembering(time)
     killed.begin()
     killed.looked(WEB)
     killed.intend(WEB, PLAN, [move("web-00000"), move("web-00001")], [[], []])
-    next_one = remembering()
+    time.at += 5000
+    next_one = remembering(time)
     next_one.ledger = killed.ledger
     next_one.begin()
     next_one.looked(replace(WEB, pods=tuple(p for p in WEB.pods if p.name != "web-00000")))
-    assert [(e.pod, e.fate) for e in next_one.ledger.entries] == [("web-00000", Fate.UNKNOWN)]
+    (entry,) = next_one.ledger.entries
+    assert (entry.pod, entry.fate, entry.at) == ("web-00000", Fate.UNKNOWN, time.at)
+    assert next_one.last_sent.at == time.at
+    assert len(next_one.earlier().last_hour) == 1
+
+
+def test_an_eviction_counts_from_when_it_was_sent_and_until_then_as_of_now() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    memory.begin()
+    memory.looked(WEB)
+    moves = [move("web-00000"), move("web-00001")]
+    memory.intend(WEB, PLAN, moves, [[], []])
+    for m in moves[::-1]:
+        time.at += 4000
+        assert [at for at, _ in memory.earlier().last_hour] == [time.at] * 2
+        memory.sent(m.pod.uid)
+    memory.landed([evicted("web-00000"), evicted("web-00001")])
+    assert [(e.pod, e.at) for e in memory.ledger.entries] == [
+        ("web-00001", time.at - 4000),
+        ("web-00000", time.at),
+    ]
+
+
+def test_what_is_released_counts_as_of_now_and_from_its_end_on() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    memory.begin()
+    memory.looked(WEB)
+    memory.intend(WEB, PLAN, [replace(move(), method=Method.REPLACE_FIRST)], [[]])
+    time.at = began = time.at + 60
+    memory.sent(move().pod.uid)
+    memory.landed([replace(evicted(), status=Fate.RELEASED)])
+    time.at += 4000
+    assert [(e.fate, e.at) for e in memory.ledger.entries] == [(Fate.RELEASED, began)]
+    assert [at for at, _ in memory.earlier().last_hour] == [time.at]
+    memory.landed([evicted()])
+    assert [(e.fate, e.at) for e in memory.ledger.entries] == [(Fate.DONE, time.at)]
 
 
 def test_evictions_of_the_cycle_of_the_hour_and_of_the_day_are_told_to_the_caps() -> None:
