@@ -310,7 +310,7 @@ class HardJudge(Judge):
         *,
         certain: bool,
     ) -> JudgedMove | Refusal:
-        component, node = candidate.component, candidate.node
+        component, node, state = candidate.component, candidate.node, self.simulation.state
         carried, tally = component.carried[candidate.pod_class], component.tally(placed)
         fixes, helps, passing = [], False, False
         for i in component.counted[candidate.pod_class]:
@@ -334,13 +334,13 @@ class HardJudge(Judge):
                 into, stay = group.domain_of[nodes], counts - ends
                 if (group.excess_after(stay, leaves, into[first_places(into)]) > group.excess(stay)).any():
                     return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _ENDING, nodes=len(nodes))
-                lasts = group.excess(stay) > 0 and (i not in carried or self._closed(group, stay, node))
+                lasts = group.excess(stay) > 0 and (i not in carried or group.keeps_out(stay, node, state))
             if before > 0 and leaves_it:
                 passing = passing or not lasts
                 if lasts:
                     fixes.append(group)
             if i in carried and lasts:
-                helps = helps or (self._closed(group, counts, node) if certain else leaves_it)
+                helps = helps or (group.keeps_out(counts, node, state) if certain else leaves_it)
         if passing and not fixes:
             return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _ENDING, nodes=len(nodes))
         return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))
@@ -364,15 +364,6 @@ class HardJudge(Judge):
             if self._classes.ends(some.one):
                 found.setdefault(some.template.namespace, []).append(some)
         return found
-
-    def _closed(self, group: Group, counts: Ints, node: int) -> bool:
-        """Whether the constraint itself rejects the node that a pod leaves: the filter's own formula."""
-        leaves = int(group.domain_of[node])
-        if leaves < 0:
-            return not self.simulation.state.table.having([group.constraint.topology_key])[node]
-        less = counts.copy()
-        less[leaves] -= 1
-        return bool(counts[leaves] - group.minimum(less) > group.constraint.max_skew)
 
 
 def _leaves(domains: Ints, node: int, nodes: Rows) -> bool:

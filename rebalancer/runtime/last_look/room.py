@@ -430,21 +430,23 @@ class Room:
     def _worse(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows) -> Reason | None:
         """The hard constraint that counts the pod, carried or not, and would suffer on one of `nodes`.
 
-        Or that nothing is left to mend of what the move was to mend.
+        Or that nothing is left to mend of what the move was to mend: for a certain one, which alone was
+        promised to help by itself, where its pod is.
         """
         state = cluster.simulation.state
         groups = cluster.groups(pod.namespace)
-        row = state.table.index[pod.node_name]
+        row, carried = state.table.index[pod.node_name], groups.carried(pod.template)
         mends = {self._plan.constraints[i].constraint for i in move.fixes}
-        left = dict.fromkeys((c for c in mends if c.hard), 0)
+        left, helps = 0, not move.certain
         for i in groups.counted(pod.template):
             group = groups.all[i]
+            counts = group.counts(state)
+            helps = helps or (i in carried and group.keeps_out(counts, row, state))
             if not group.size:
                 continue
-            counts = group.counts(state)
             before = group.excess(counts)
-            if group.constraint in left:
-                left[group.constraint] += before
+            if group.constraint in mends:
+                left += before
             after = group.excess_after(
                 counts, int(group.domain_of[row]), np.unique(group.domain_of[nodes])
             ).max()
@@ -457,10 +459,11 @@ class Room:
                     f"{after}",
                     {"before": before, "after": int(after)},
                 )
-        if left and not any(left.values()) and len(left) == len(mends):
+        if mends and all(c.hard for c in mends) and not (left and helps):
             return Reason(
                 ReasonCode.NOT_NEEDED,
-                f"since the plan, what {pod.key} was to mend has been mended: no constraint has an excess",
+                f"since the plan, what {pod.key} was to mend has been mended: no constraint has an excess "
+                "that it adds to",
             )
         return None
 

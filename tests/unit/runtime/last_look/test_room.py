@@ -702,6 +702,22 @@ def test_what_has_been_mended_is_not_mended_again_even_where_nothing_would_retur
     assert "has been mended" in reason.message
 
 
+@pytest.mark.parametrize(("to", "goes"), [("c", False), ("b", True)])
+def test_what_is_left_to_mend_elsewhere_is_no_reason_to_go(to: str, goes: bool) -> None:
+    """Zone a, where no pod can land any more, has lost one: [4, 5, 3] leaves it no pod too many, [4, 6, 2]
+    does; b's excess is the next move's."""
+    there = [node(f"{zone}-0").zone(zone).cpu(9) for zone in "bc"]
+    web = workload("web").spread("zone", 1).placed({"a-0": 5, "b-0": 5, "c-0": 2})
+    w = World(snapshot(A, *there, web))
+    move = next(m for m in w.plan.moves if m.pod.node_name == "a-0")
+    assert w.look.why_not(move) is None
+    other = next(p for p in w.pods.values() if p.node_name == "a-0" and p.uid != move.pod.uid)
+    w.change(other, node_name=f"{to}-0")
+    w.nodes(node("a-0").zone("a").cpu(6).cordoned(), *there)
+    reason = w.look.why_not(move)
+    assert goes if reason is None else "has been mended" in reason.message
+
+
 def test_a_disagreement_of_the_scheduler_since_the_plan_stops_what_rests_on_it() -> None:
     things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     w = World(snapshot(*things))
