@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from math import ceil
 
@@ -128,17 +128,32 @@ def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) 
     """Pods that a rollout takes away before it makes them anew, as they will be; and whether they will take
     more than now, or go elsewhere: these first. The others find the room that they had."""
     at = simulation.state.table.index
+    back = cache(partial(_back, simulation))
     for owner, pods, number in owners.replaced_in_place():
         made = ((p, _next(p.template, owner, owners, replacements)) for p in pods)
         judged = [
             (
                 replace(p, template=new),
                 _is_more(new.requests, p.template.requests)
-                or (p.node_name in at and not simulation.static(new)[at[p.node_name]]),
+                or (p.node_name in at and not back(p.template, new)[at[p.node_name]]),
             )
             for p, new in made
         ]
         yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
+
+
+def _back(simulation: Simulation, old: PodTemplate, new: PodTemplate) -> Bools:
+    """bool[N]: nodes that would take the new pod where the old one was, as far as constraints go."""
+    state, found = simulation.state, simulation.static(new)
+    for c in state.constraints(new, hard=True):
+        group = simulation.group(c, state.eligible(new, c))
+        if not group.size:
+            continue
+        came, went = (c.counts(t.namespace, t.labels) for t in (new, old))
+        counts = group.counts(state)
+        open_ = counts + came - went - group.minimum(counts) <= c.max_skew
+        found = found & np.append(open_, True)[group.domain_of]
+    return found
 
 
 def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> Bools:

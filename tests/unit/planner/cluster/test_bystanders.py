@@ -642,6 +642,19 @@ def test_a_rollout_to_larger_pods_keeps_the_room_for_all_of_them(rolls: Any, eno
         assert len(plan(snapshot(*machines, *rolls(), web())).moves) == moves, cpu
 
 
+@pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)
+@pytest.mark.parametrize("spread", [False, True])
+def test_so_does_one_whose_pods_their_own_constraint_sends_elsewhere(rolls: Any, spread: bool) -> None:
+    """As once their zone is back."""
+
+    def whole(kind: Any) -> Any:
+        built = kind("other").requests(cpu=2).placed({"a-1": 3})
+        return built.spread("zone") if spread else built
+
+    there = A, node("a-1").zone("a").cpu(6), node("b-1").zone("b").cpu("2400m")
+    assert len(plan(snapshot(there, rolls(whole, ()), web())).moves) == (not spread)
+
+
 @pytest.mark.parametrize(("sidecar", "moves"), [(1500, 1), (1600, 0)])
 def test_so_does_one_that_gives_them_a_larger_sidecar(sidecar: int, moves: int) -> None:
     """As a restart does after an upgrade of a mesh: a pod of the new revision shows it."""
