@@ -45,6 +45,14 @@ def test_the_lock_has_hashes_and_no_place_of_the_machine_that_made_it() -> None:
         assert not re.search(r"^\s*--(?!hash)|://|find-links /", file.read_text(), re.MULTILINE)
 
 
+def test_what_is_installed_is_the_lock_by_its_hashes_from_wheels_and_nothing_else() -> None:
+    installs = [s.argument for s in BUILD if s.word == "RUN" and " install" in s.argument]
+    assert len(installs) == 1
+    words = set(installs[0].replace("\\\n", " ").split())
+    assert {"--no-deps", "--require-hashes", "-r", "/src/requirements.lock"} <= words
+    assert re.search(r"--only-binary[ =]:all:", installs[0])
+
+
 def test_what_only_the_asynchronous_half_of_the_client_needs_is_left_out() -> None:
     assert not ASYNC & set(pinned(LOCK))
     required = re.findall(r"^(\S+)==(?:.|\n)*?# via((?:\n    #   .*)+|.*)", LOCK.read_text(), re.MULTILINE)

@@ -133,6 +133,9 @@ def test_whatever_is_released_is_signed() -> None:
     )
     assert signing < text.index("gh release create")
     assert text.count("sbom") >= len(("image", "package"))
+    (job,) = read(RELEASE)["jobs"].values()
+    (build,) = [s for s in job["steps"] if s.get("uses", "").startswith("docker/build-push-action")]
+    assert (build["with"]["provenance"], build["with"]["sbom"]) == ("mode=max", True)
 
 
 def test_the_plugin_that_the_workflow_packs_starts_the_package(tmp_path: Path) -> None:

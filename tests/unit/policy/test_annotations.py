@@ -87,6 +87,37 @@ def test_a_key_says_the_same_wherever_it_stands(place: str, annotations: dict[st
     assert code(said(**{place: annotations})) is (None if free else ReasonCode.ANNOTATION)
 
 
+@pytest.mark.parametrize("place", KINDS)
+@pytest.mark.parametrize(
+    "labels", [{OWN: "false"}, {OWN: "off"}, {PAUSE: "true"}, {PAUSE: "we look"}], ids=str
+)
+def test_a_no_or_a_pause_that_is_written_as_a_label_forbids(place: str, labels: dict[str, str]) -> None:
+    things = patched(KINDS[place], {"metadata": {"labels": labels}}, *said())
+    assert code(things) is ReasonCode.ANNOTATION
+
+
+@pytest.mark.parametrize("place", KINDS)
+def test_a_pause_forbids_also_where_none_is_read(place: str) -> None:
+    expected = ReasonCode.PAUSED_BY_ANNOTATION if place == "namespace" else ReasonCode.ANNOTATION
+    assert code(said(**{place: {PAUSE: "we look"}})) is expected
+    assert code(said(**{place: {PAUSE: "false"}})) is None
+
+
+@pytest.mark.parametrize("place", ["deployment", "namespace"])
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("annotations", "rebalancer.io/evikt"),
+        ("annotations", "rebalancer.io/Evict"),
+        ("labels", OWN),
+        ("labels", PAUSE),
+    ],
+)
+def test_a_key_that_looks_like_ours_is_a_finding(place: str, part: str, key: str) -> None:
+    things = patched(KINDS[place], {"metadata": {part: {key: "false"}}}, *said())
+    assert [f.message.split()[0] for f in named("unclear-annotation", zones(), *things)] == [key]
+
+
 @pytest.mark.parametrize(
     ("source", "annotations"),
     [

@@ -350,6 +350,33 @@ def test_the_pods_own_word_does_not_open_budgets_or_kinds() -> None:
     assert code(patched("Pod", _ALLOWED, job("web").placed({"a-0": 1}))) is ReasonCode.JOB_POD
 
 
+UNOPENED: list[tuple[str, Any, ReasonCode]] = [
+    *(
+        (name, things, no)
+        for name, things, options, no in (*NATURE, *SCOPE)
+        if no is not None and not options
+    ),
+    (
+        "a paused Deployment",
+        patched("Deployment", {"spec": {"paused": True}}, deployment("web").placed({"a-0": 2})),
+        ReasonCode.PAUSED,
+    ),
+    ("a queue", web().label_map({"kueue.x-k8s.io/queue-name": "team"}), ReasonCode.ADMISSION_QUEUE),
+    ("a group", web().label_map({"ray.io/cluster": "ring"}), ReasonCode.GANG),
+    ("the others are not Ready", web().unready(1, 2), ReasonCode.OWNER_DEGRADED),
+    (
+        "a no of its owner",
+        patched("ReplicaSet", {"metadata": {"annotations": {"rebalancer.io/evict": "false"}}}, web()),
+        ReasonCode.ANNOTATION,
+    ),
+]
+
+
+@pytest.mark.parametrize(("things", "no"), [c[1:] for c in UNOPENED], ids=[c[0] for c in UNOPENED])
+def test_the_pods_own_word_opens_nothing_but_settings(things: Any, no: ReasonCode) -> None:
+    assert code(patched("Pod", _ALLOWED, things)) is no
+
+
 def test_an_owners_word_does_not_open_settings() -> None:
     things = patched("ReplicaSet", _ALLOWED, volumes("emptyDir"))
     assert code(things) is ReasonCode.LOCAL_STORAGE

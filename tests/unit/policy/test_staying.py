@@ -190,6 +190,20 @@ def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
         assert "operating system" in found.blocked[0].reason.message
 
 
+@pytest.mark.parametrize(("system", "moves"), [("windows", 0), ("linux", 2)])
+def test_a_pod_that_names_its_system_goes_to_no_other_though_its_image_runs_there(
+    system: str, moves: int
+) -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    there = on_platform("a-0", "linux"), on_platform("b-0", system), pod("other").on("b-0")
+    made = objects(*there, web)
+    for o in made:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            if "containers" in spec and o["metadata"]["name"] != "other":
+                spec["os"] = {"name": "linux"}
+    assert len(plan(decoded(made)).moves) == moves
+
+
 ARCH = "kubernetes.io/arch"
 ELSE = {"spec": {"containers": [{"name": "c", "image": "registry.example/app:2"}]}}
 OTHER = pod("other").on("b-0")

@@ -54,10 +54,17 @@ def test_a_stop_while_a_look_is_reading_stops_that_very_eviction() -> None:
     assert run.report.end is End.STOPPED
 
 
-@pytest.mark.parametrize("kind", ["configmaps", "namespaces"])
-def test_an_answer_about_another_object_lets_nothing_go(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [
+        ("configmaps", ("another", "default")),
+        ("configmaps", ("rebalancer-brake", "another")),
+        ("namespaces", ("another", "")),
+    ],
+)
+def test_an_answer_about_another_object_lets_nothing_go(kind: str, about: tuple[str, str]) -> None:
     """A proxy that mixes up its answers: the brake that was asked for may be set."""
-    other = {"metadata": {"name": "another", "namespace": "default" if kind == "configmaps" else ""}}
+    other = {"metadata": {"name": about[0], "namespace": about[1]}}
     with ApiServer(objects(*SKEWED)) as server:
         server.faults.add(Reply(200, other), resource=kind, verb="get")
         run = Run(server, BRAKED)

@@ -95,6 +95,14 @@ def test_a_difference_of_less_than_a_minute_is_none(ahead: float | None, said: s
     assert all((said in text) if said else ("clock" not in text) for text in (report, told))
 
 
+@pytest.mark.parametrize("ahead", [-3 * HOUR, -90.0, -50.0, 50.0, 90.0, 3 * HOUR])
+def test_the_earliest_and_the_latest_are_of_both_clocks(ahead: float) -> None:
+    clock = SystemClock(server=lambda: real.time() + ahead)
+    counts = ahead if abs(ahead) > 60 else 0.0
+    assert clock.now() == pytest.approx(real.time() + min(0.0, counts), abs=5)
+    assert clock.latest() == pytest.approx(real.time() + max(0.0, counts), abs=5)
+
+
 @WHOSE
 def test_the_report_says_it(ahead: float, tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), ahead=ahead) as server:

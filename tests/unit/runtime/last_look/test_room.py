@@ -33,6 +33,7 @@ from tests.support.build import (
     node_pool,
     nodes,
     objects,
+    pod,
     snapshot,
     stateful_set,
     volume,
@@ -204,9 +205,9 @@ def test_what_is_around_a_pod_says_the_same_of_it_as_the_whole_cluster(name: str
     """Whatever a protection reads: one that looks further shows here."""
     w = World(decoded(scenario(name)))
     whole = Evictable(w.cluster, PolicyOptions())
-    for pod in random.Random(7).sample(w.cluster.pods, min(100, len(w.cluster.pods))):
-        reason = whole.why_not(pod)
-        assert w.judged(pod, release=release) == (reason.code if reason is not None else None)
+    for one in random.Random(7).sample(w.cluster.pods, min(100, len(w.cluster.pods))):
+        reason = whole.why_not(one)
+        assert w.judged(one, release=release) == (reason.code if reason is not None else None)
 
 
 def test_what_is_away_counts_as_there_and_what_others_took_does_not() -> None:
@@ -620,12 +621,17 @@ def test_a_soft_constraint_that_others_have_turned_round_is_left_alone() -> None
 
 A = node("a-0").zone("a").cpu(6)
 B = node("b-0").zone("b").cpu(6)
+AMD = node("a-0").zone("a").cpu(6).label("kubernetes.io/arch", "amd64")
 
 NODES: list[tuple[str, tuple[Builder, ...], str]] = [
     ("the only destination is cordoned", (A, node("b-0").zone("b").cpu(6).cordoned()), "cordoned"),
     ("the only destination is gone", (A,), "1 removed (b-0)"),
     ("the only destination is in the same zone now", (A, node("b-0").zone("a").cpu(6)), "relabelled"),
     ("the only destination is too small", (A, node("b-0").zone("b").cpu(0)), "resized (b-0)"),
+    ("the only destination is of another architecture now",
+     (AMD, node("b-0").zone("b").cpu(6).label("kubernetes.io/arch", "arm64")), "relabelled"),
+    ("one that could be a destination is of another architecture",
+     (AMD, B, node("b-1").zone("b").cpu(6).label("kubernetes.io/arch", "arm64")), "architecture"),
     ("another node of that zone has come", (A, B, node("b-1").zone("b").cpu(6)), ""),
     ("the destination has gone, another has come", (A, node("b-1").zone("b").cpu(6)), ""),
     ("another zone has come", (A, B, node("c-0").zone("c").cpu(6)), ""),
@@ -648,6 +654,49 @@ def test_nodes_that_changed_since_the_plan_matter_as_far_as_the_move_does(
         assert reason is not None
         assert reason.code is ReasonCode.NODES_CHANGED
         assert why in reason.message
+
+
+def waiting() -> World:
+    """Six pods in two zones that are full with them; a node for the third could be added."""
+    tight = (node("a-0").zone("a").cpu(16), node("b-0").zone("b").cpu(16), node("c-0").zone("c").cpu(1))
+    web = deployment("web").requests(cpu=2).spread("zone", 1).placed({"a-0": 3, "b-0": 3})
+    options = PlanOptions(policy=PolicyOptions(method="auto", into_new_nodes=True))
+    return World(snapshot(*tight, web, node_pool("default", zones=["c"])), options)
+
+
+LOW: Json = {
+    "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "low"}, "value": -10
+}  # fmt: skip
+COME: dict[str, tuple[tuple[Builder | Json, ...], str]] = {
+    "the pool has changed": ((node_pool("default", zones=["c", "d"]),), "NodePools have changed"),
+    "a node with room": ((node("c-1").zone("c").cpu(16),), "a node that is there would take"),
+    "a node that will have room": (
+        (node("c-1").zone("c").cpu(2), pod("other").requests(cpu=2).on("c-1").terminating()),
+        "a node that is there would take",
+    ),
+    "a lower PriorityClass": ((LOW,), "could preempt others: PriorityClass low is lower"),
+}
+
+
+@pytest.mark.parametrize(("come", "why"), COME.values(), ids=COME)
+def test_a_move_waits_for_a_node_only_as_long_as_nothing_that_has_come_speaks_against_it(
+    come: tuple[Builder | Json, ...], why: str
+) -> None:
+    w = waiting()
+    (move,) = w.plan.moves
+    assert move.awaits
+    assert w.look.why_not(move) is None
+    new = snapshot(*come)
+    w.pods.update((p.uid, p) for p in new.pods)
+    w.cluster = msgspec.structs.replace(
+        w.cluster,
+        nodes=(*w.cluster.nodes, *new.nodes),
+        node_pools=new.node_pools or w.cluster.node_pools,
+        priority_classes=new.priority_classes or w.cluster.priority_classes,
+    )
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert why in reason.message
 
 
 class Maintenance(Plugin):
