@@ -354,6 +354,17 @@ def test_out_go_name_resolution_and_the_api_server_and_what_is_asked_for() -> No
             assert more == ([otlp] if "monitoring" in name else []), name
 
 
+def test_in_comes_nobody_but_who_scrapes_from_one_namespace() -> None:
+    seen = 0
+    for name, objects in rendered().items():
+        for policy in (o for o in objects if o["kind"] == "NetworkPolicy"):
+            seen += 1
+            scraping = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+            opened = [{"from": [scraping], "ports": [{"port": "http", "protocol": "TCP"}]}]
+            assert policy["spec"].get("ingress", []) == (opened if "monitoring" in name else []), name
+    assert seen
+
+
 def test_the_way_to_the_api_server_can_be_narrowed_to_it() -> None:
     rule = {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 4318, "protocol": "TCP"}]}
     addresses = ["10.0.0.4/32", "fd00::1/128"]

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
-from tests.support.processes.daemon_process import BRISK, evictions
+from tests.support.processes.daemon_process import BRISK, evictions, free_port
 from tests.support.processes.forked import Program, run
 from tests.support.runs.one_cycle import SKEWED, elsewhere
 from tests.support.sandbox import ApiServer, Reply
@@ -189,3 +190,41 @@ def test_a_terminal_that_is_closed_stops_it(tmp_path: Path, command: tuple[str, 
         assert ended in (0, 130, 120), "120: Python's own, as it cannot write its last line any more"
         assert evictions(server) == 1
         assert [x["spec"].get("holderIdentity", "") for x in server.store.list("Lease")] in ([], [""])
+
+
+TELLING = """
+import sys
+
+told = open(sys.argv.pop(1), "a", buffering=1)
+
+def tell(event, args):
+    if event == "socket.connect" and isinstance(args[1], tuple):
+        print(*args[1][:2], file=told)
+    elif event in ("socket.getaddrinfo", "socket.sendto"):
+        print(*args[:2], file=told)
+
+sys.addaudithook(tell)
+from rebalancer.cli import main
+
+main()
+"""
+"""Runs the command line, and writes down whom it connects to."""
+
+
+@pytest.mark.parametrize("command", ["once", "run"])
+def test_where_no_receiver_is_named_it_speaks_to_the_api_server_and_to_nobody_else(
+    command: str, server: ApiServer, tmp_path: Path
+) -> None:
+    told, config = tmp_path / "told", tmp_path / "config.yaml"
+    config.write_text(f'{BRISK}\nhealth: {{address: "127.0.0.1:{free_port()}"}}\n')
+    arguments = [command, "--execute", "--config", config, "--kubeconfig", server.kubeconfig(tmp_path / "k")]
+    env = {k: v for k, v in environment().items() if not k.startswith("OTEL_")}
+    whole = [sys.executable, "-c", TELLING, told, *arguments]
+    with moving(server), subprocess.Popen(whole, stdout=subprocess.PIPE, env=env, text=True) as process:
+        until(lambda: evictions(server) == 4)
+        if command == "run":
+            process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    address = server.url.removeprefix("http://").replace(":", " ")
+    assert set(told.read_text().splitlines()) == {address}

@@ -205,6 +205,19 @@ def test_whom_an_administrator_let_in_counts_before_everything_that_looks_like_i
         assert homes(server) == {"ops"}
 
 
+def test_whom_an_administrator_let_in_counts_also_where_its_brake_is_gone(tmp_path: Path) -> None:
+    """Nothing else of it can be seen, and a tenant has what looks like one."""
+    with ApiServer([*objects(*SKEWED), installation("ops")], brake=False) as server, moving(server):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+        made(server, "brake", "tenant", "rebalancer-brake")
+        done = call(server, tmp_path, "once", "--execute")
+        assert "ConfigMap ops/rebalancer-brake, by which people pause evictions, is missing" in " ".join(
+            f"{done.stdout} {done.stderr}".split()
+        )
+        assert evictions(server) == 0
+        assert homes(server) <= {"ops"}
+
+
 @pytest.mark.parametrize("seen", [True, False], ids=["it is seen", "it may not be seen"])
 def test_an_installation_that_lost_its_brake_evicts_nothing_where_its_namespace_is_named(
     seen: bool, tmp_path: Path
