@@ -217,9 +217,16 @@ def test_where_no_receiver_is_named_it_speaks_to_the_api_server_and_to_nobody_el
 ) -> None:
     told, config = tmp_path / "told", tmp_path / "config.yaml"
     config.write_text(f'{BRISK}\nhealth: {{address: "127.0.0.1:{free_port()}"}}\n')
-    arguments = [command, "--execute", "--config", config, "--kubeconfig", server.kubeconfig(tmp_path / "k")]
+    arguments: list[str | Path] = [
+        command,
+        "--execute",
+        "--config",
+        config,
+        "--kubeconfig",
+        server.kubeconfig(tmp_path / "k"),
+    ]
     env = {k: v for k, v in environment().items() if not k.startswith("OTEL_")}
-    whole = [sys.executable, "-c", TELLING, told, *arguments]
+    whole: list[str | Path] = [sys.executable, "-c", TELLING, told, *arguments]
     with moving(server), subprocess.Popen(whole, stdout=subprocess.PIPE, env=env, text=True) as process:
         until(lambda: evictions(server) == 4)
         if command == "run":
