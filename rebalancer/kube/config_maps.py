@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -328,6 +329,15 @@ class BrakeSet(Struct, frozen=True):
     stays: bool = False
 
 
+_ALSO = "; also: "
+"""Between the pauses that one value of a brake names."""
+
+
+def _without_time(said: str) -> str:
+    """The reason of a pause."""
+    return " ".join(word for word in said.split() if pauses_until(word) == inf)
+
+
 def set_brake(
     connection: Connection, place: Place, value: str | None, *, key: str = PAUSE, create: bool = True
 ) -> BrakeSet:
@@ -349,10 +359,15 @@ def set_brake(
         return max(until for _, until in ends)
 
     def _both(before: str, value: str) -> str:
-        longer, other = (before, value) if _end(before) >= _end(value) else (value, before)
-        holds = _end(other) > (connection.time() or time.time())
-        said = other == ANY_PAUSE or other in longer
-        return f"{longer}; also: {other}" if holds and not said else longer
+        longest, *others = sorted((*before.split(_ALSO), value), key=_end, reverse=True)
+        now, kept = connection.time() or time.time(), [longest]
+        for other in others:
+            # Who pauses again and again, for the same reason, says it once.
+            reasons = (f" {_without_time(k)} " for k in kept)
+            said = other == ANY_PAUSE or any(f" {_without_time(other)} " in r for r in reasons)
+            if _end(other) > now and not said:
+                kept.append(other)
+        return _ALSO.join(kept)
 
     done = edit_annotations(connection, place, change, create={} if create else None)
     stays = None not in (done.before, value) and _end(str(done.before)) >= _end(str(value))

@@ -29,7 +29,7 @@ from rebalancer.spread.constraint import Constraint, resolve
 
 _ADOPTS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
 """Kinds whose controllers take over a pod that has no controller and that their selector matches."""
-_NEEDED = ("Service", "PodDisruptionBudget", *_ADOPTS)
+_NEEDED = ("Service", "PodDisruptionBudget", "Deployment", *_ADOPTS)
 """Kinds of a snapshot that have to be readable, as one of their objects may ask for the label."""
 _BEARS_IT = f'if it bears a pod too many, annotate it with {METHOD}: "replaceFirst"'
 
@@ -100,7 +100,11 @@ class ReplaceFirst:
         """Why a Ready pod stays that is to be replaced first, and whose workload bears it: it cannot be for
         now. Evicted at once, as a kind cannot be read or an undo turned the method off, it is missed."""
         owner = self._owners.of(pod)
-        if owner is None or not pod.ready or self._method(owner) != "replacefirst" or self._by_owner(owner):
+        if owner is None or not pod.ready or self._method(owner) != "replacefirst":
+            return None
+        above = owner.owner
+        unread = above is not None and above.kind == "Deployment" and self._owners.parent(owner) is None
+        if not unread and self._by_owner(owner):
             return None
         return self._as_it_is(pod) or self._by_what_is_read()
 

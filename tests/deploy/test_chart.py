@@ -130,6 +130,13 @@ def test_a_namespace_in_which_no_rights_are_granted_is_refused(group: str) -> No
     assert chart({**elsewhere, "rbac": {"create": False}})
 
 
+def test_evictions_where_nothing_is_read_are_refused() -> None:
+    values = {"evictions": {"enabled": True, "namespaces": ["pay", "elsewhere"]}}
+    with pytest.raises(helm_python.HelmError, match="elsewhere is not in rbac"):
+        chart({**values, "rbac": {"namespaces": ["default", "pay"]}})
+    assert chart(values)
+
+
 def pod_of(values: Object) -> Object:
     found: Object = next(filter(None, map(pod_template, chart(values))))["spec"]
     return found

@@ -238,11 +238,10 @@ def _out(a: AskedOfMove) -> Reason | None:
 def _planner(a: AskedOfMove) -> Reason | None:
     """What a plan by the settings of this moment would not have. Others are in the plan."""
     move, began = a.move, a.cycle.options.planning
+    first = partial(_first_by_now, move.pod, began.policy.method)
+    if move.method is Method.EVICT and (later := a.looking.protects(first)) is not None:
+        return later
     for now in (o.planning for o in a.cycle.in_force()[1:]):
-        first = now.policy.method != began.policy.method and move.method is Method.EVICT
-        later = a.looking.protects(partial(_first_by_now, now.policy.method)) if first else None
-        if later is not None:
-            return later
         if now.soft == "ignore" and a.plan.look.room.soft(move):
             say = f"{move.pod.key} serves soft constraints only, and planner.softConstraints is ignore now"
             return Reason(ReasonCode.OUT_OF_SCOPE, say)
@@ -258,11 +257,14 @@ def _planner(a: AskedOfMove) -> Reason | None:
     return None
 
 
-def _first_by_now(method: str, judged: Evictable, pod: Pod) -> Reason | None:
-    """Why a pod that was to be evicted at once is to be released by now. Who cannot be is evicted still."""
-    if judged.options.method != method or not isinstance(judged.replace_first.of(pod), Release):
+def _first_by_now(planned: Pod, method: str, judged: Evictable, pod: Pod) -> Reason | None:
+    """Why a pod that was to be evicted at once is to be released by now: the settings say another `method`,
+    or it has become Ready. Who cannot be is evicted still."""
+    now, ready = judged.options.method, pod.ready and not planned.ready
+    if (now == method and not ready) or not isinstance(judged.replace_first.of(pod), Release):
         return None
-    say = f"evictions.method is {method} now: {pod.key} is to be replaced before it goes"
+    why = f"evictions.method is {now} now" if now != method else "it has become Ready since the plan"
+    say = f"{why}: {pod.key} is to be replaced before it goes"
     return Reason(ReasonCode.NOT_REPLACED_FIRST, say, remedy="the next plan does so")
 
 

@@ -54,6 +54,7 @@ from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
 from tests.support.sandbox.hung import hang
 from tests.support.scheduler.plain import ZONE, Json
+from tests.support.servers.hands import READY, Hands
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 from tests.support.waiting import until
 
@@ -1788,3 +1789,31 @@ def test_the_old_pod_stays_if_another_has_come_that_has_to_be_near_it(tmp_path: 
         assert [o.status for o in report.outcomes] == [Fate.UNDONE]
         assert "another's required affinity names" in report.outcomes[0].message
         assert released(cluster) == []
+
+
+def test_a_pod_that_has_become_ready_since_the_plan_is_not_evicted_before_its_replacement_is_there() -> None:
+    web = deployment("web").spread("zone").placed({"a-0": 2, "a-1": 1, "b-0": 1}).unready(0)
+    long_ago = "1970-01-02T00:00:00Z"
+    things = objects(*nodes(a=2, b=2), web)
+    for o in things:
+        if o["kind"] == "Pod":
+            o["metadata"]["creationTimestamp"] = o["status"]["startTime"] = long_ago
+
+    def ready(o: Json) -> None:
+        own = {"conditions": READY} if o["kind"] == "Pod" else {"readyReplicas": 4, "availableReplicas": 4}
+        o["status"].update(own)
+
+    with ApiServer(things) as server:
+
+        def becomes_ready(number: int) -> None:
+            for kind in ("Pod", "ReplicaSet", "Deployment") if number == 1 else ():
+                for o in server.store.list(kind):
+                    name = o["metadata"]["name"]
+                    server.store.modify(kind, name, "default", ready, subresource="status")
+
+        run = Run(server, replace(EXECUTE, planning=FIRST), after_plan=becomes_ready, hands=Hands(server))
+        assert [m.method.value for m in run.story.plans[0].moves] == ["evict"]
+        first = run.story.outcomes[0].reason
+        assert first is not None
+        assert first.code is ReasonCode.NOT_REPLACED_FIRST
+        assert not [a for a in server.accesses if a.subresource == "eviction"]

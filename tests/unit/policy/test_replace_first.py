@@ -223,6 +223,17 @@ def test_kinds_that_may_not_be_read_could_ask_for_the_label() -> None:
     assert "Service may not be read" in of(web(), FULL, refused=("Service", "ResourceQuota"))
 
 
+@pytest.mark.parametrize(("refused", "waits"), [(("Deployment",), True), ((), False)])
+def test_a_deployment_that_may_not_be_read_could_bear_a_pod_too_many(
+    refused: tuple[str, ...], waits: bool
+) -> None:
+    every = cluster(web())
+    sets = tuple(w for w in every.workloads if w.kind != "Deployment")
+    snapshot = replace(every, workloads=sets, refused=frozenset(refused))
+    reason = Evictable(snapshot, FIRST).replace_first.waits(pods(snapshot, "web")[0])
+    assert (reason is not None and "Deployment may not be read" in reason.message) == waits
+
+
 def test_the_pod_and_its_node_have_to_be_well() -> None:
     assert "cordoned" in of(CORDONED, web(), FULL)
     tainted = patched("Node", {"spec": {"taints": [
