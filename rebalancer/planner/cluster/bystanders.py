@@ -143,15 +143,18 @@ def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) 
 
 
 def _back(simulation: Simulation, old: PodTemplate, new: PodTemplate) -> Bools:
-    """bool[N]: nodes that would take the new pod where the old one was, as far as constraints go."""
-    state, found = simulation.state, simulation.static(new)
+    """bool[N]: nodes that would take the new pod where the old one was, as far as constraints go: none if it
+    has to be near others, who may have left, or away from others than the old one."""
+    state, found, a = simulation.state, simulation.static(new), new.affinity
+    near, apart = (a.pod_affinity, a.pod_anti_affinity) if a is not None else (None, None)
+    if any(kind is not None and kind.required for kind in (near, apart if a is not old.affinity else None)):
+        return state.table.none
     for c in state.constraints(new, hard=True):
         group = simulation.group(c, state.eligible(new, c))
         if not group.size:
             continue
         came, went = (c.counts(t.namespace, t.labels) for t in (new, old))
-        counts = group.counts(state)
-        open_ = counts + came - went - group.minimum(counts) <= c.max_skew
+        open_ = group.admits(group.counts(state), came - went)
         found = found & np.append(open_, True)[group.domain_of]
     return found
 

@@ -57,22 +57,17 @@ class Group:
         """What of the skew exceeds maxSkew."""
         return skew.excess(counts, self.constraint.max_skew, self.constraint.min_domains)
 
-    def admits(self, counts: Ints) -> Bools:
-        """bool[D]: domains that the filter leaves to a pod that carries the constraint and is counted."""
-        admitted: Bools = counts + 1 - self.minimum(counts) <= self.constraint.max_skew
+    def admits(self, counts: Ints, more: int = 1) -> Bools:
+        """bool[D]: domains that the filter leaves to a pod that carries the constraint. `more`: how many more
+        count then; 0 where it replaces one: without that the lowest count is the same, or its domain's."""
+        admitted: Bools = counts + more - self.minimum(counts) <= self.constraint.max_skew
         return admitted
-
-    def too_many(self, counts: Ints, domains: Ints | int) -> Bools:
-        """Whether the filter leaves each of these domains to no replacement of a pod that goes from there:
-        without the pod the lowest count is the same, or it is its own."""
-        found: Bools = counts[domains] - self.minimum(counts) > self.constraint.max_skew
-        return found
 
     def keeps_out(self, counts: Ints, node: int, state: ClusterState) -> bool:
         """Whether the constraint, carried, rejects the node for the replacement of a pod that leaves it."""
         if (leaves := int(self.domain_of[node])) < 0:
             return not state.table.having([self.constraint.topology_key])[node]
-        return bool(self.too_many(counts, leaves))
+        return not self.admits(counts, 0)[leaves]
 
     def excess_after(self, counts: Ints, leaves: int, into: Ints, more: int = 1) -> Ints:
         """int64[len(into)]: the excess after a pod went from domain `leaves`, and so many came to one of the

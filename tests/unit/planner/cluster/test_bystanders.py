@@ -521,6 +521,35 @@ def test_of_a_rollout_it_is_the_old_pods_that_come(rolls: Any, new: Collection[s
     assert not [m for m in made.moves if m.certain]
 
 
+def anew(affinity: bool, other: Any, rolls: Any) -> list[Json]:
+    """All are old; `affinity`: they have that of the template, too."""
+    found: list[Json] = rolls(lambda kind: other(kind("other").requests(cpu=2)).placed({"a-1": 3}), ())
+    for spec in (o["spec"] for o in found if o["kind"] == "Pod" and not affinity):
+        spec.pop("affinity")
+    return found
+
+
+NEXT_ONE: dict[str, tuple[Any, str, bool, int]] = {
+    "asks nothing of where others are": (lambda other: other, "a-1", True, 1),
+    "would have too many in its zone": (lambda other: other.spread("zone"), "a-1", True, 0),
+    "has to be near those that are here": (lambda other: other.near("zone", app="cache"), "a-1", True, 1),
+    "has to be near those that are there": (lambda other: other.near("zone", app="cache"), "b-0", True, 0),
+    "keeps off others, as it did": (lambda other: other.away_from("zone", app="none"), "a-1", True, 1),
+    "has come to keep off others": (lambda other: other.away_from("zone", app="cache"), "a-1", False, 0),
+}
+
+
+@pytest.mark.parametrize(("other", "caches", "same", "moves"), NEXT_ONE.values(), ids=NEXT_ONE)
+@pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)
+def test_where_a_rollouts_next_pod_cannot_return_its_room_elsewhere_is_kept(
+    rolls: Any, other: Any, caches: str, same: bool, moves: int
+) -> None:
+    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", "3400m"), ("a-1", 7), ("b-0", "3100m"))]
+    web = deployment("web").spread("zone").requests(cpu=1).placed({"a-0": 3, "b-0": 1})
+    made = plan(snapshot(machines, web, cache(caches), anew(same, other, rolls)))
+    assert len(made.moves) == moves
+
+
 def drained_beside_two(cpu: str) -> list[Any]:
     """A set and a Deployment have a move each to b-0, which has room for so much; a third pod is drained."""
     return [
@@ -640,19 +669,6 @@ def test_a_rollout_to_larger_pods_keeps_the_room_for_all_of_them(rolls: Any, eno
     for cpu, moves in ((enough, 1), (enough - 1, 0)):
         machines = [node("a-0").zone("a").cpu(9), node("b-0").zone("b").cpu(f"{cpu}m")]
         assert len(plan(snapshot(*machines, *rolls(), web())).moves) == moves, cpu
-
-
-@pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)
-@pytest.mark.parametrize("spread", [False, True])
-def test_so_does_one_whose_pods_their_own_constraint_sends_elsewhere(rolls: Any, spread: bool) -> None:
-    """As once their zone is back."""
-
-    def whole(kind: Any) -> Any:
-        built = kind("other").requests(cpu=2).placed({"a-1": 3})
-        return built.spread("zone") if spread else built
-
-    there = A, node("a-1").zone("a").cpu(6), node("b-1").zone("b").cpu("2400m")
-    assert len(plan(snapshot(there, rolls(whole, ()), web())).moves) == (not spread)
 
 
 @pytest.mark.parametrize(("sidecar", "moves"), [(1500, 1), (1600, 0)])
