@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import Pod
+from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.prevention.steering import Steering, right, steer
@@ -326,3 +327,16 @@ def test_our_costs_are_a_tie_break_to_karpenter(seed: int) -> None:
     for n, m in combinations(names, 2):
         if (without[n] - without[m]) * (beside[n] - beside[m]) < 0:
             assert abs(without[n] - without[m]) < max(len(pods[n]), len(pods[m])) / month
+
+
+@pytest.mark.parametrize(
+    ("labels", "reached"), [({"team": "shop"}, True), ({"team": "x"}, False), (None, False)]
+)
+def test_where_a_selector_says_which_namespaces_one_whose_labels_are_not_known_is_none_of_them(
+    labels: dict[str, str] | None, reached: bool
+) -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}
+    there = decoded(objects(THREE, *([space] if labels is not None else [])))
+    chosen = Selector.equals({"team": "shop"})
+    assert ScaleInOptions(mode="all", selector=chosen).reaches("shop", there) is reached
+    assert ScaleInOptions(mode="all").reaches("shop", there)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.policy.budgets import InFlight, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.runtime.last_look.look import short_of_ready
 from tests.support.build import (
     ago,
     decoded,
@@ -184,3 +186,28 @@ def test_the_reason_names_pods_that_the_constraint_itself_keeps_pending() -> Non
     assert reason.code is ReasonCode.OWNER_DEGRADED
     assert "1 Pending for a spread constraint (web-00003)" in reason.message
     assert reason.remedy.endswith("until then the constraint stays violated")
+
+
+LIVE: list[tuple[str, dict[str, int], int, bool]] = [
+    ("all are Ready", {"ready": 8}, 0, True),
+    ("one of two that may be away is", {"ready": 7}, 0, True),
+    ("both are", {"ready": 6}, 0, False),
+    ("what the wave has evicted was planned", {"ready": 6}, 1, True),
+    ("they are Ready, and not available yet", {"ready": 8, "available": 6, "seconds": 30}, 0, False),
+    ("they are available, too", {"ready": 8, "available": 8, "seconds": 30}, 0, True),
+]
+
+
+@pytest.mark.parametrize(("counts", "in_flight", "goes"), [x[1:] for x in LIVE], ids=[x[0] for x in LIVE])
+def test_at_the_last_look_no_ready_pod_goes_beside_as_many_as_may_be_away(
+    counts: dict[str, int], in_flight: int, goes: bool
+) -> None:
+    (owner,) = snapshot(node("a"), replica_set("web").placed({"a": 8})).workloads
+    live = replace(
+        owner,
+        ready_replicas=counts["ready"],
+        available_replicas=counts.get("available", 0),
+        min_ready_seconds=counts.get("seconds", 0),
+    )
+    found = short_of_ready(owner, live, in_flight, Limit(number=2))
+    assert (found and found.code) is (None if goes else ReasonCode.OWNER_DEGRADED)
