@@ -329,8 +329,8 @@ class BrakeSet(Struct, frozen=True):
     stays: bool = False
 
 
-_ALSO = "; also: "
-"""Between the pauses that one value of a brake names."""
+_ALSO = " / also: "
+"""Between the pauses that one value of a brake names. Apart from the word before it, which may be a time."""
 
 
 def _without_time(said: str) -> str:

@@ -20,7 +20,7 @@ from rebalancer.cli.app import app
 from rebalancer.kube.config_maps import Place
 from rebalancer.kube.election import Elector
 from rebalancer.kube.leases import SEEN
-from rebalancer.policy.annotations import FOR_RUN, PAUSE
+from rebalancer.policy.annotations import FOR_RUN, PAUSE, paused_domains, pauses_until
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings
 from tests.support.build import deployment, nodes, objects
@@ -112,20 +112,38 @@ def test_a_shorter_pause_ends_no_longer_one(server: ApiServer, tmp_path: Path) -
             "ConfigMap default/rebalancer-brake: incident 4711"
         ),
     ]
-    assert re.fullmatch(r"incident 4711; also: \S+Z node maintenance", str(said(server))), (
+    assert re.fullmatch(r"incident 4711 / also: \S+Z node maintenance", str(said(server))), (
         "who ends one ends both"
     )
     for lasts, reason in (("1h", "incident 4711"), ("1h", "incident 471"), ("2h", "incident 471")):
         assert call(server, tmp_path, "pause", "--for", lasts, "--reason", reason).returncode == 0
-        assert str(said(server)).startswith("incident 4711; also: "), "the reason is the same, the end is not"
+        assert str(said(server)).startswith("incident 4711 / also: "), (
+            "the reason is the same, the end is not"
+        )
     assert call(server, tmp_path, "pause", "--reason", "incident 4711").returncode == 0
-    reasons = [r.rpartition("Z ")[2] for r in str(said(server)).split("; also: ")]
+    reasons = [r.rpartition("Z ")[2] for r in str(said(server)).split(" / also: ")]
     assert reasons == ["incident 4711", "incident 471", "node maintenance"], "each once, the longest first"
     assert call(server, tmp_path, "resume").returncode == 0
     assert call(server, tmp_path, "pause", "--for", "1h", "--reason", "first").returncode == 0
     first = said(server)
     assert call(server, tmp_path, "pause", "--reason", "second").returncode == 0
-    assert said(server) == f"second; also: {first}", "who ends it has to know"
+    assert said(server) == f"second / also: {first}", "who ends it has to know"
+
+
+@pytest.mark.parametrize(
+    "domain", [(), ("--domain", "topology.kubernetes.io/zone=b")], ids=["all", "a domain"]
+)
+def test_a_pause_without_a_reason_ends_in_time_beside_another(
+    domain: tuple[str, ...], server: ApiServer, tmp_path: Path
+) -> None:
+    for more in (("--for", "2h"), ("--for", "1h", "--reason", "x")):
+        assert call(server, tmp_path, "pause", *domain, *more).returncode == 0
+    there = server.store.get("ConfigMap", "rebalancer-brake", "default")["metadata"]["annotations"]
+    (value,) = there.values()
+    assert value.endswith(" x")
+    assert paused_domains(there, 0.0).keys() == {d for d in domain if "=" in d}
+    end = max((ends for _, ends in paused_domains(there, 0.0).values()), default=pauses_until(value))
+    assert 7000 < end - time.time() <= 7200
 
 
 def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_path: Path) -> None:
