@@ -400,9 +400,9 @@ def cut_off(
 ) -> tuple[Entry, ...]:
     """The entries, with those settled that an earlier run wrote and then was killed.
 
-    An intended eviction whose pod still exists (`alive`: uids) did not happen and is dropped. If the pod is
-    gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; without the
-    mark, somebody gave it back.
+    What was intended with a pod that still exists (`alive`: uids) did not happen and is dropped. If the pod is
+    gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; who was and is
+    not was given back by somebody.
     """
     settled = []
     for e in entries:
@@ -410,7 +410,7 @@ def cut_off(
             settled.append(e)
         elif e.uid not in alive:
             settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
-        elif e.method:
+        elif e.method and (e.uid in marked or e.fate is Fate.RELEASED):
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
     return oldest_first(settled)
 

@@ -31,7 +31,7 @@ from rebalancer.model.workload import (
     Workload,
 )
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import BEING_EVICTED, paused
+from rebalancer.policy.annotations import BEING_EVICTED, PAUSE, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
@@ -73,8 +73,8 @@ def namespace_refuses(
 
 
 def _said(namespace: ObjectMeta) -> dict[str, str]:
-    """Its annotations that some rule reads."""
-    there = namespace.annotations
+    """Its annotations that some rule reads; a pause that is over forbids nothing."""
+    there = {k: v for k, v in namespace.annotations.items() if k != PAUSE}
     return {**steering(there), **{k: there[k] for k in (*ADDING, *INJECTING) if k in there}}
 
 

@@ -188,6 +188,16 @@ def test_what_was_cut_off_is_settled_by_what_is_seen() -> None:
     assert (settled.uid, settled.fate, settled.at) == (gone.uid, Fate.UNKNOWN, NOW)
 
 
+def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None:
+    made, back, never = (
+        entry(n, fate=fate, method="replaceFirst")
+        for n, fate in ((9, Fate.INTENDED), (8, Fate.RELEASED), (7, Fate.INTENDED))
+    )
+    alive = frozenset({made.uid, back.uid, never.uid})
+    settled = cut_off([made, back, never], alive, frozenset({made.uid}), NOW)
+    assert [(e.uid, e.fate) for e in settled] == [(made.uid, Fate.RELEASED), (back.uid, Fate.UNDONE)]
+
+
 def test_a_ledger_is_read_as_it_was_written() -> None:
     ledger = Ledger(
         entries=(entry(1),),
