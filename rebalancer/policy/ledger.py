@@ -400,9 +400,9 @@ def cut_off(
 ) -> tuple[Entry, ...]:
     """The entries, with those settled that an earlier run wrote and then was killed.
 
-    What was intended with a pod that still exists (`alive`: uids) did not happen and is dropped. If the pod is
-    gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; who was and is
-    not was given back by somebody.
+    What was intended with a pod that is there still (`alive`: uids) did not happen and is dropped. If the pod
+    is gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; who was and
+    is not was given back by somebody.
     """
     settled = []
     for e in entries:
