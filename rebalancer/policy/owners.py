@@ -245,6 +245,14 @@ class Owners:
                     old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
                     yield w, old, number - w.partition
 
+    def maker(self, owner: Workload) -> Workload:
+        """What makes an owner's next pod: of a Deployment the ReplicaSet of its present revision, whose hash
+        the pod has; the owner itself where that is not there yet."""
+        if owner.kind != "Deployment" or owner.observed_generation < owner.metadata.generation:
+            return owner
+        family = (s for s in self._of_deployment[owner.key] if s.template is not None)
+        return next((s for s in family if _is_present(s, owner)), owner)
+
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision."""
         return (why := self.rollout(deployment)) is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS

@@ -105,7 +105,8 @@ def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
 def _next(template: PodTemplate, owner: Workload, owners: Owners, replacements: Replacements) -> PodTemplate:
     """What the owner makes next in place of a pod of this template, as its youngest pod shows."""
     like = owners.youngest(owner)
-    return replacements.next_of(template, owner, like, owners.of(like) if like is not None else None)
+    made_by = owners.of(like) if like is not None else None
+    return replacements.next_of(template, owners.maker(owner), like, made_by)
 
 
 def anew(pods: Iterable[Pod], owners: Owners, replacements: Replacements) -> list[Pod]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -548,6 +549,41 @@ def test_where_a_rollouts_next_pod_cannot_return_its_room_elsewhere_is_kept(
     web = deployment("web").spread("zone").requests(cpu=1).placed({"a-0": 3, "b-0": 1})
     made = plan(snapshot(machines, web, cache(caches), anew(same, other, rolls)))
     assert len(made.moves) == moves
+
+
+HASH = "pod-template-hash"
+
+
+def half_rolled_out() -> list[Json]:
+    """A Deployment whose constraint counts each revision by itself; zone c has come back. It has two old
+    pods, and one of the new revision in a and in b each; the next one may go to c alone."""
+    other = deployment("other").requests(cpu="1800m").spread("zone", match_label_keys=(HASH,))
+    found = objects(other.on_nodes(["a-0", "b-0", "a-0", "b-0"]))
+    top, old, pods = found[0], found[1], [o for o in found if o["kind"] == "Pod"]
+    new = deepcopy(old)
+    new["metadata"].update(name="other-new", uid="new")
+    for labels in (new["spec"]["selector"]["matchLabels"], new["spec"]["template"]["metadata"]["labels"]):
+        labels[HASH] = "new"
+    for o, revision in ((top, "2"), (new, "2"), (old, "1")):
+        o["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = revision
+    for o in (top, new):
+        o["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
+    for o in pods[2:]:
+        o["metadata"]["labels"][HASH] = "new"
+        o["metadata"]["ownerReferences"][0].update(name="other-new", uid="new")
+        o["spec"]["containers"][0]["image"] = "app:2"
+    for o in (new, old):
+        o["spec"]["replicas"] = 2
+        o["status"].update(replicas=2, readyReplicas=2, availableReplicas=2)
+    top["spec"]["replicas"] = 3
+    top["status"].update(replicas=4, updatedReplicas=2, readyReplicas=4, availableReplicas=4)
+    return [*found, new]
+
+
+def test_a_rollouts_next_pod_is_counted_with_its_own_revision() -> None:
+    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 16), ("b-0", 16), ("c-0", 3))]
+    web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
+    assert plan(snapshot(machines, web, half_rolled_out())).moves == ()
 
 
 def drained_beside_two(cpu: str) -> list[Any]:
