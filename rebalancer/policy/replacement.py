@@ -440,9 +440,10 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     selector = {**pod.node_selector, **owner.node_selector}
     if selector != pod.node_selector:
         changes["node_selector"] = selector
-    # What the API server merged into the pod's terms by its labels it merges into the replacement's again.
     if owner.affinity is not None and (pod.affinity is None or _contradicts(pod.affinity, owner.affinity)):
         changes["affinity"] = owner.affinity
+    elif (affinity := _merged_again(pod, owner.affinity, labels)) is not pod.affinity:
+        changes["affinity"] = affinity
     tolerations = tuple(dict.fromkeys((*owner.tolerations, *pod.tolerations)))
     if set(tolerations) != set(pod.tolerations):
         changes["tolerations"] = tolerations
@@ -582,6 +583,40 @@ def _merged(pod: PodAffinity | None, asked: PodAffinity | None) -> bool:
         if not _same(term, other):
             return False
     return True
+
+
+def _merged_again(pod: PodTemplate, asked: Affinity | None, labels: dict[str, str]) -> Affinity | None:
+    """The pod's affinity for one with these labels: what the API server merged into its required terms by
+    matchLabelKeys it merges by the new labels again, of which the hash of a revision may be another."""
+    others = {k: v for k, v in labels.items() if pod.labels.get(k, v) != v}
+    if pod.affinity is None or asked is None or not others:
+        return pod.affinity
+    changes = {}
+    for kind in ("pod_affinity", "pod_anti_affinity"):
+        mine, theirs = getattr(pod.affinity, kind), getattr(asked, kind)
+        if mine is not None and theirs is not None:
+            both = zip(mine.required, theirs.required, strict=False)
+            terms = tuple(_renewed(*t, pod.labels, others) for t in both)
+            if any(a is not b for a, b in zip(terms, mine.required, strict=False)):
+                changes[kind] = replace(mine, required=terms)
+    return replace(pod.affinity, **changes) if changes else pod.affinity
+
+
+def _renewed(
+    term: PodAffinityTerm, asked: PodAffinityTerm, before: dict[str, str], now: dict[str, str]
+) -> PodAffinityTerm:
+    selector, own = term.label_selector, asked.label_selector
+    if selector is None or own is None:
+        return term
+    expressions = tuple(
+        replace(e, values=(now[e.key],))
+        if e.key in now and e.values == (before[e.key],) and e not in own.match_expressions
+        else e
+        for e in selector.match_expressions
+    )
+    if expressions == selector.match_expressions:
+        return term
+    return replace(term, label_selector=replace(selector, match_expressions=expressions))
 
 
 def _rolls_out(pod: PodTemplate, asked: PodTemplate) -> bool:

@@ -554,11 +554,10 @@ def test_where_a_rollouts_next_pod_cannot_return_its_room_elsewhere_is_kept(
 HASH = "pod-template-hash"
 
 
-def half_rolled_out() -> list[Json]:
-    """A Deployment whose constraint counts each revision by itself; zone c has come back. It has two old
-    pods, and one of the new revision in a and in b each; the next one may go to c alone."""
-    other = deployment("other").requests(cpu="1800m").spread("zone", match_label_keys=(HASH,))
-    found = objects(other.on_nodes(["a-0", "b-0", "a-0", "b-0"]))
+def half_rolled_out(other: Any) -> list[Json]:
+    """Zone c has come back. The Deployment has two old pods, and one of the new revision in a and in b each;
+    as its rule is about each revision by itself, the next one may go to c alone."""
+    found = objects(other.requests(cpu="1800m").on_nodes(["a-0", "b-0", "a-0", "b-0"]))
     top, old, pods = found[0], found[1], [o for o in found if o["kind"] == "Pod"]
     new = deepcopy(old)
     new["metadata"].update(name="other-new", uid="new")
@@ -577,13 +576,27 @@ def half_rolled_out() -> list[Json]:
         o["status"].update(replicas=2, readyReplicas=2, availableReplicas=2)
     top["spec"]["replicas"] = 3
     top["status"].update(replicas=4, updatedReplicas=2, readyReplicas=4, availableReplicas=4)
+    for o in pods:
+        for kind in o["spec"].get("affinity", {}).values():
+            # As the API server merges matchLabelKeys.
+            (term,) = kind["requiredDuringSchedulingIgnoredDuringExecution"]
+            own = {"key": HASH, "operator": "In", "values": [o["metadata"]["labels"][HASH]]}
+            term["labelSelector"]["matchExpressions"] = [own]
     return [*found, new]
 
 
-def test_a_rollouts_next_pod_is_counted_with_its_own_revision() -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        deployment("other").spread("zone", match_label_keys=(HASH,)),
+        deployment("other").away_from("hostname", owner="other"),
+    ],
+    ids=["a spread constraint", "anti-affinity"],
+)
+def test_a_rollouts_next_pod_goes_by_its_own_revision(other: Any) -> None:
     machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 16), ("b-0", 16), ("c-0", 3))]
     web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
-    assert plan(snapshot(machines, web, half_rolled_out())).moves == ()
+    assert plan(snapshot(machines, web, half_rolled_out(other))).moves == ()
 
 
 def drained_beside_two(cpu: str) -> list[Any]:
