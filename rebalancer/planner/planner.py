@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import Expelling, anew, coming, rolling
+from rebalancer.planner.cluster.bystanders import Expelling, to_be_made
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -107,11 +107,9 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
     owners, replacements = view.evictable.owners, view.evictable.replacements
-    unsettled += anew(owners.made_again, owners, replacements)
-    leaving = anew(Expelling(view.simulation).pods(view.snapshot), owners, replacements)
-    rolls = rolling(owners, replacements, view.simulation)
-    to_come = coming(owners, replacements)
-    waiting = Waiting(view.simulation, hard.groups, unsettled, leaving, rolls, to_come)
+    leaving = Expelling(view.simulation).pods(view.snapshot)
+    to_come = to_be_made(owners, replacements, view.simulation, leaving)
+    waiting = Waiting(view.simulation, hard.groups, unsettled, to_come)
 
     with ExitStack() as made:
         waves, given_up, late = _in_turns(view, hard, soft, waiting, made)

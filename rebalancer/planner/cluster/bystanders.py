@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import cache, partial
 from itertools import chain
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -109,7 +110,35 @@ def _next(template: PodTemplate, owner: Workload, owners: Owners, replacements: 
     return replacements.next_of(template, owners.maker(owner), like, made_by)
 
 
-def anew(pods: Iterable[Pod], owners: Owners, replacements: Replacements) -> list[Pod]:
+class ToBeMade(NamedTuple):
+    """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
+    to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
+    they will take more than now, or go elsewhere; and further ones (`coming`)."""
+
+    again: Sequence[Pod] = ()
+    leaving: Sequence[Pod] = ()
+    rolls: Sequence[tuple[Pod, bool]] = ()
+    coming: Sequence[Pod] = ()
+
+    @property
+    def pods(self) -> Iterator[Pod]:
+        """All of them; one that has to leave its node and is rolled out comes twice."""
+        return chain(self.again, self.leaving, (p for p, _ in self.rolls), self.coming)
+
+
+NOTHING = ToBeMade()
+
+
+def to_be_made(
+    owners: Owners, replacements: Replacements, simulation: Simulation, leaving: Iterable[Pod]
+) -> ToBeMade:
+    """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`)."""
+    anew = partial(_anew, owners, replacements)
+    rolls = [*_rolling(owners, replacements, simulation)]
+    return ToBeMade(anew(owners.made_again), anew(leaving), rolls, [*_coming(owners, replacements)])
+
+
+def _anew(owners: Owners, replacements: Replacements, pods: Iterable[Pod]) -> list[Pod]:
     """These pods as their owners make them again; as they are where the owner is not known."""
     return [
         replace(p, template=_next(p.template, owner, owners, replacements)) if owner is not None else p
@@ -117,17 +146,19 @@ def anew(pods: Iterable[Pod], owners: Owners, replacements: Replacements) -> lis
     ]
 
 
-def coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
-    """Pods that are to be made before long (`Owners.to_come`)."""
+def _coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
+    """Those of `Owners.to_come`."""
     for owner, number in owners.to_come:
         if owner.template is not None:
             template = _next(owner.template, owner, owners, replacements)
             yield from (Pod(owner.name, owner.namespace, "", template) for _ in range(number))
 
 
-def rolling(owners: Owners, replacements: Replacements, simulation: Simulation) -> Iterator[tuple[Pod, bool]]:
-    """Pods that a rollout takes away before it makes them anew, as they will be; and whether they will take
-    more than now, or go elsewhere: these first. The others find the room that they had."""
+def _rolling(
+    owners: Owners, replacements: Replacements, simulation: Simulation
+) -> Iterator[tuple[Pod, bool]]:
+    """Those of `Owners.replaced_in_place`, first such as take more or go elsewhere. The others find the room
+    that they had."""
     at = simulation.state.table.index
     back = cache(partial(_back, simulation))
     for owner, pods, number in owners.replaced_in_place():

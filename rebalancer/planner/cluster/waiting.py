@@ -23,7 +23,7 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.bystanders import Beside, SpokenFor, never_filled
+from rebalancer.planner.cluster.bystanders import NOTHING, Beside, SpokenFor, ToBeMade, never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.placing import can_open
@@ -115,15 +115,13 @@ class Waiting:
         simulation: Simulation,
         groups: Groups,
         unsettled: Iterable[Pod],
-        leaving: Sequence[Pod] = (),
-        rolls: Iterable[tuple[Pod, bool]] = (),
-        to_come: Iterable[Pod] = (),
+        made: ToBeMade = NOTHING,
     ) -> None:
-        """`leaving`, `rolls`, `to_come`: pods that will be made anew (`Expelling`, `rolling`), or made. Who
-        waits for another's end may lose its node to any of them."""
+        """`made`: who waits for another's end may lose its node to any of them."""
         self._simulation = simulation
         self._groups = groups
-        pods, rolls, to_come = list(unsettled), list(rolls), list(to_come)
+        again, leaving, rolls, to_come = made
+        pods = [*unsettled, *again]
         # A pod that has to leave its node, too, is made as the rollout has it.
         anew = {key_of(p): p for p in (*leaving, *(p for p, _ in rolls))}
         self._unsettled, self._coming = pods, [*anew.values(), *to_come]

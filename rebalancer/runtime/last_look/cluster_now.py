@@ -26,7 +26,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
-from rebalancer.planner.cluster.bystanders import Expelling, anew, coming, rolling, usable
+from rebalancer.planner.cluster.bystanders import Expelling, to_be_made, usable
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import without_claims
@@ -116,10 +116,15 @@ class ClusterNow:
 
     def filled(self, nodes: Iterable[str]) -> bool:
         """Whether one of these nodes, or of those that pods could use of which the plan knew that they will
-        need room, has got a pod since the plan, or nodes are others: what it knew says nothing any more."""
+        need room, has got a pod since the plan, or nodes or autoscalers of such pods are others: what it knew
+        says nothing any more."""
         rebuilt = self.simulation.snapshot is not self._snapshot
-        asked = self._needed.union(nodes)
-        return rebuilt or any(number > 0 and name in asked for name, number in self._came.items())
+        asked, now = self._needed.union(nodes), self._watched.vertical_autoscalers
+        return (
+            rebuilt
+            or any(number > 0 and name in asked for name, number in self._came.items())
+            or any({id(v) for v in now(n)} != sized for n, sized in self._sized.items())
+        )
 
     def arrived(self, *, whole: bool) -> list[Pod]:
         """The pods that wait for a node, and did not when the plan was made; `whole`: those that did, too."""
@@ -173,15 +178,18 @@ class ClusterNow:
     def _known(self, leaving: Sequence[Pod], victims: Iterable[Pod]) -> tuple[frozenset[str], frozenset[str]]:
         """The uids of the owners of which the plan knew that pods are to be made; and the names of the nodes
         that these pods could use, or those that wait."""
-        simulation = self.simulation
-        owners, replacements = Owners(self._snapshot, PolicyOptions()), Replacements(self._snapshot)
+        simulation, owners = self.simulation, Owners(self._snapshot, PolicyOptions())
         restless = {w.metadata.uid for w, _ in owners.to_come}
         restless.update(w.metadata.uid for w, *_ in owners.replaced_in_place())
         restless.update(p.owner.uid for p in owners.made_again if p.owner is not None)
-        rolls = (p for p, _ in rolling(owners, replacements, simulation))
-        made = (*anew((*owners.made_again, *leaving), owners, replacements), *coming(owners, replacements))
+        made = to_be_made(owners, Replacements(self._snapshot), simulation, leaving)
+        sized = self._snapshot.vertical_autoscalers
+        self._sized = {
+            n: {id(v) for v in sized if v.metadata.namespace == n} for n in {p.namespace for p in made.pods}
+        }
         waiting = map(self._placeable, self._waiting.values())
-        mask = usable(simulation, (*waiting, *made, *rolls), (*leaving, *victims))
+        gone = (*leaving, *(p for p, _ in made.rolls), *victims)
+        mask = usable(simulation, (*waiting, *made.pods), gone)
         return frozenset(restless), frozenset(simulation.named(np.flatnonzero(mask)))
 
     @remembered()

@@ -28,7 +28,7 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
-from rebalancer.planner.cluster.bystanders import anew, coming, rolling
+from rebalancer.planner.cluster.bystanders import to_be_made
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Simulation
@@ -351,15 +351,11 @@ class Room:
         begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own, whole=whole)
         if not (came or begun.pods or begun.workloads):
             return None
-        owners, replacements = Owners(begun, PolicyOptions()), Replacements(begun)
-        came += anew(owners.made_again, owners, replacements)
-        leaving = anew(leaving, owners, replacements)
-        rolls = [*rolling(owners, replacements, cluster.simulation)]
-        to_come = [*coming(owners, replacements)]
-        if not (came or leaving or rolls or to_come):
+        owners = Owners(begun, PolicyOptions())
+        to_come = to_be_made(owners, Replacements(begun), cluster.simulation, leaving)
+        if not (came or any(to_come)):
             return None
-        groups = cluster.groups(pod.namespace)
-        return Waiting(cluster.simulation, groups, came, leaving, rolls, to_come)
+        return Waiting(cluster.simulation, cluster.groups(pod.namespace), came, to_come)
 
     @staticmethod
     def _own(cluster: ClusterNow, away: Away) -> Counter[str]:

@@ -17,6 +17,7 @@ from tests.unit.planner.cluster.test_bystanders import (
     rollout,
     surges,
 )
+from tests.unit.policy.test_vertical_autoscalers import vpa
 from tests.unit.runtime.last_look.test_room import World, away
 
 A, B = node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m")
@@ -91,6 +92,27 @@ def test_a_pod_that_has_come_to_go_keeps_as_much_as_its_next_one_needs(other: An
         for p in [p for p in w.pods.values() if ended and p.node_name == "b-0"]:
             w.change(p, deleted=w.cluster.now)
         assert (not why_not(w)) is goes, cpu
+
+
+def test_where_a_rollouts_next_pod_could_go_back_to_no_more_it_keeps_room() -> None:
+    """It takes more than the old one, and finds room beside b-1 on a-1 alone, once the old one is gone."""
+    rolls = rollout(0, 1, whole=deployment("other").requests(cpu=1).placed({"a-1": 1}))
+    for made in (rolls[0], rolls[-1]):
+        made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    machines = node("a-1").zone("a").cpu("3200m"), node("a-2").zone("a").cpu(1)
+    small = deployment("small").requests(cpu="400m").placed({"a-2": 1})
+    w = World(snapshot(A, *machines, B, web(2), rolls, small))
+    assert not why_not(w)
+    w.change(next(p for p in w.pods.values() if p.name.startswith("small")), node_name="a-1")
+    assert f"{NEEDS}default/other-" in why_not(w)
+
+
+def test_an_autoscaler_that_has_come_to_recommend_more_for_a_drained_pod_is_heard() -> None:
+    machines = full().taint(LEAVES), node("a-1").zone("a").cpu("3200m"), node("b-1").zone("b").cpu("3600m")
+    w = World(snapshot(A, *machines, other(2), web(2), vpa(name="other", cpu="3")))
+    assert not why_not(w)
+    w.sized(vpa(name="other", cpu="3400m"))
+    assert f"{NEEDS}default/other-" in why_not(w)
 
 
 def test_a_pod_that_its_controller_is_yet_to_make_again_keeps_room() -> None:
