@@ -49,6 +49,8 @@ CLOSEST = {
         "tests/sandbox/cycle/limits/test_fence.py",
         "tests/sandbox/cycle/limits/test_domain_out.py",
     ),
+    "rebalancer/runtime/cycle/owners_that_wait.py": (*_MEMORY, "tests/unit/policy/history"),
+    "rebalancer/runtime/cycle/shared_ledger.py": (*_MEMORY, "tests/sandbox/cycle/limits/test_fence.py"),
     "rebalancer/runtime/last_look/cluster_now.py": _LOOK,
     "rebalancer/runtime/last_look/health.py": (
         "tests/unit/runtime/last_look/test_health.py",

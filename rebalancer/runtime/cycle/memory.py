@@ -6,91 +6,60 @@ So a process that is killed in between leaves a trace, and a second process that
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from math import inf
 
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
-from rebalancer.engine.agreement import Result as Verdict
-from rebalancer.engine.branches import within
 from rebalancer.engine.config import Witness
-from rebalancer.engine.version import ServerVersion
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
-from rebalancer.kube.config_maps import LedgerConflictError, Ledgers
-from rebalancer.kube.errors import KubeError
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.node import Node
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import Workload
 from rebalancer.outcome import Outcome, Result
-from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import (
-    COVERED,
     DAY,
-    ENOUGH,
-    HOUR,
     OPEN,
-    Agreed,
     Circuit,
-    Claim,
     Entry,
     Fate,
     Fingerprints,
-    Ledger,
-    Shown,
     Totals,
-    as_of,
-    claimed,
     constraint_id,
     cut_off,
     earlier,
-    merged,
     oldest_first,
     ready_late,
     recent,
-    rival,
-    shown_key,
-    within_limits,
 )
-from rebalancer.policy.options import Earlier, Method, PolicyOptions
-from rebalancer.policy.owners import Owners
-from rebalancer.policy.release import released, released_of
+from rebalancer.policy.options import Earlier, Method
+from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
     HistoryRules,
-    Openings,
     Paused,
     account,
-    came_back,
     held_back,
     marked,
     moment,
-    opened_lately,
     openings_of,
     out_for,
-    pairs,
     room_of,
     spread_keys,
-    stabilizing,
     together,
-    undone_pairs,
     waiting_owners,
-    why,
 )
-from rebalancer.policy.waits import first_seen as first_violated
 from rebalancer.runtime.cycle.clock import Clock, LastSent
-from rebalancer.spread.constraint import Constraint
-
-# What the ledger says of an outcome, and how it counts.
-
+from rebalancer.runtime.cycle.owners_that_wait import not_read, released_owners, same_keys, undone, young
+from rebalancer.runtime.cycle.scheduler_decisions import Verdicts, release_beyond, witness
+from rebalancer.runtime.cycle.shared_ledger import SharedLedger
 
 _THE_PODS_END = (Result.GONE, Result.TERMINATING)
 """It went otherwise: no late delivery of ours evicts it."""
@@ -120,425 +89,6 @@ def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
         in_a_row=0 if away or failed else totals.in_a_row + done,
         replaced=totals.replaced + (done and bool(method)),
     )
-
-
-# The ledger as this process has it, and as it stands in the cluster: read, written and claimed.
-#
-# Where somebody else has written it in between, the two accounts become one. So what this process remembers
-# is never replaced by less: whoever deletes, cuts or edits the ledger, or restores an older one, lifts no
-# cap and closes no breaker for it.
-
-log = logging.getLogger(__name__)
-
-
-class SharedLedger:
-    """`ledger` is what this process knows; without a `store` it lasts as long as the process.
-
-    `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
-    `term`: the lease's transitions (`ledger.Claim`). `silent`: for how many seconds this process may write
-    nothing although it is there. `elsewhere`: why evictions that it would have to know are counted elsewhere.
-    `where`: what a person calls the ledger.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        store: Ledgers | None,
-        *,
-        writer: str,
-        read_only: bool,
-        term: Callable[[], int],
-        silent: float,
-        elsewhere: Callable[[], Reason | None],
-    ) -> None:
-        self.ledger = Ledger()
-        self.cycle = ""
-        """The name of the cycle at work, or of the last one."""
-        self.writer = writer
-        self.read_only = read_only
-        self.silent = silent
-        self._rival: Reason | None = None
-        self.where = str(store.place) if store is not None else "the ledger"
-        self._clock = clock
-        self._store = store
-        self._term = term
-        self._elsewhere = elsewhere
-        self._saved = self.ledger
-        self._asked = False
-
-    @property
-    def installation(self) -> str:
-        """What marks its releases as its own: the name of the ledger; without one, of this process."""
-        return str(self._store.place) if self._store is not None else self.writer
-
-    def rival(self) -> Reason | None:
-        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known, or others
-        have acted on another one."""
-        return self._rival or self._elsewhere()
-
-    def load(self) -> None:
-        """Reads what others have written. Raises KubeError if it cannot be read and pods may go; a dry run
-        reads once."""
-        again, self._asked = self._asked, True
-        if self._store is None:
-            self.ledger = self._as_of_now(within_limits(self.ledger, self.cycle))
-            return
-        if self.read_only and again:
-            return
-        try:
-            self._read(self._store)
-        except KubeError as e:
-            if not self.read_only:
-                raise
-            log.warning("going on without the ledger, as nothing is evicted: %s", e)
-            return
-        if self.read_only:
-            return
-        self._look_for_rival(self.ledger)
-        if self._rival is not None:
-            # The other one finds this claim when it next writes down what it intends.
-            self._try_to_save()
-
-    def _read(self, store: Ledgers) -> bool:
-        """Takes over what is in the store, beside what this process remembers; whether that is more. Raises
-        KubeError."""
-        found = store.load()
-        # What was put aside is to be written anew.
-        self._saved = found if not store.aside else Ledger()
-        theirs, mine = self._as_of_now(found), self._as_of_now(self.ledger)
-        if not store.there:
-            # Whoever deletes one that could not be read wants to begin anew.
-            mine = replace(mine, unread=0.0)
-        if mine != Ledger():
-            self.ledger = merged(theirs, mine, self.cycle)
-            more = len(self.ledger.entries) - len(theirs.entries)
-            if more <= 0 and theirs.circuit.until >= self.ledger.circuit.until:
-                return False
-            tripped = ", and an open circuit breaker" if self.ledger.circuit.trips else ""
-            say = "%s has less than this process remembers, which holds: %d more evictions%s"
-            log.warning(say, self.where, more, tripped)
-            return True
-        if all(part.startswith("entries[") for part in store.aside):
-            # Some entries less: that is no reason to trust the others more than in a first run.
-            row = 0 if store.aside else theirs.totals.in_a_row
-            self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))
-        else:
-            self.ledger = replace(theirs, totals=Totals(), unread=self._clock.latest() + HOUR)
-        return False
-
-    def write(self, ledger: Ledger) -> None:
-        """From now on this is the ledger, in the store too. Raises KubeError."""
-        if self._store is not None and not self.read_only:
-            # Where this fails nothing of it is evicted, so nothing of it may be written later.
-            try:
-                ledger = self._saved = self._store.save(self._with_claim(ledger), self.cycle)
-            except LedgerConflictError as e:
-                self._meet()
-                if self._rival is None:
-                    raise
-                raise LedgerConflictError(self._rival.message, self._rival.remedy, target=e.target) from e
-        self.ledger = ledger
-
-    def save(self) -> None:
-        """Writes what has not been written yet. Never raises."""
-        if self.ledger != self._saved:
-            self._try_to_save()
-
-    def leave(self) -> None:
-        """The process ends: its claim is withdrawn, so that nobody waits for it. What somebody has deleted or
-        damaged is written once more. Never raises."""
-        if self._store is None or self.read_only or self.writer not in self._saved.claims:
-            return
-        try:
-            if self._read(self._store) or self.writer in self.ledger.claims:
-                others = {name: c for name, c in self.ledger.claims.items() if name != self.writer}
-                self._store.save(replace(self.ledger, claims=others), self.cycle)
-        except KubeError as e:
-            log.info("the claim on the ledger runs out by itself: %s", e.message)
-
-    def note(self, ledger: Ledger) -> None:
-        """From now on this is the ledger; that alone is no reason to write it."""
-        if self.ledger == self._saved:
-            self._saved = ledger
-        self.ledger = ledger
-
-    def _try_to_save(self) -> None:
-        if self._store is None or self.read_only:
-            return
-        try:
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger), self.cycle)
-        except LedgerConflictError as e:
-            log.warning("%s; both accounts are kept", e)
-            self._meet()
-        except KubeError as e:
-            log.warning("the ledger could not be written; it is tried again later: %s", e)
-
-    def _meet(self) -> None:
-        """Somebody else has written: takes over what they know, and says that this process is here."""
-        assert self._store is not None
-        try:
-            self._read(self._store)
-            self._look_for_rival(self.ledger)
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger), self.cycle)
-        except KubeError as e:
-            log.warning("the ledger could not be written: %s", e)
-
-    def _with_claim(self, ledger: Ledger) -> Ledger:
-        made = self._clock.latest()
-        mine = Claim(until=made + self.silent, term=self._term(), made=made)
-        return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, self._clock.now()))
-
-    def _look_for_rival(self, ledger: Ledger) -> None:
-        before = self._rival
-        self._rival = rival(ledger.claims, self.writer, self._term(), self._clock.now())
-        if self._rival is not None and before is None:
-            log.warning("%s", self._rival.message)
-
-    def _as_of_now(self, ledger: Ledger) -> Ledger:
-        return as_of(ledger, self._clock.latest(), self.silent, earliest=self._clock.now())
-
-
-# Violations that are too young to act on: a rollout or an autoscaler may still be at work.
-
-
-def young(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
-) -> tuple[dict[str, float], dict[str, Reason]]:
-    """When each violation began, and the owners that are left alone because of a young one.
-
-    Returns constraint id → epoch seconds, and owner → reason. Violations of soft constraints come and go. A
-    young one does not hold back an owner that has a lasting violation of a hard constraint, and one that came
-    with the nodes of a domain is not held back for.
-    """
-    results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
-    violated = {i: c.constraint for i, c in results.items()}
-    first = not ledger.looked
-    ages = {
-        i: _youngest(snapshot, c) if first and i not in ledger.violated else None for i, c in violated.items()
-    }
-    since = first_violated(ledger, ages, now=latest)
-    reasons = {
-        i: reason
-        for i, began in since.items()
-        if stabilizing(began, rules, now) is not None
-        and (
-            reason := stabilizing(
-                began, rules, now, _settled(snapshot, results[i], ledger.openings, rules, latest)
-            )
-        )
-    }
-    if not reasons:
-        return since, {}
-    owners = Owners(snapshot, PolicyOptions())
-    counted = {i: _owners(snapshot, c, owners) for i, c in violated.items() if i in reasons or c.hard}
-    lasting = {o for i, keys in counted.items() if i not in reasons for o in keys}
-    found: dict[str, Reason] = {}
-    for i, reason in reasons.items():
-        for owner in counted[i]:
-            if violated[i].hard or owner not in lasting:
-                found.setdefault(owner, reason)
-    return since, found
-
-
-def _settled(
-    snapshot: Snapshot, result: ConstraintResult, openings: Openings, rules: HistoryRules, latest: float
-) -> float:
-    """When all domains with the fewest pods that have come back, or were opened, not long ago have settled;
-    never, where one has not: infinity."""
-    key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
-    lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
-    for node in snapshot.nodes:
-        if (domain := node.labels.get(key)) in lowest:
-            lowest[domain].append(node)
-    settled = (
-        min(
-            came_back(nodes, rules, latest),
-            opened_lately(nodes, openings.get(f"{key}={domain}", {}), rules, latest),
-        )
-        for domain, nodes in lowest.items()
-    )
-    return max(settled, default=inf)
-
-
-def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
-    """The live pods that a constraint counts."""
-    verdicts: dict[int, bool] = {}
-    for p in snapshot.pods:
-        if p.namespace != constraint.namespace or not p.node_name or p.finished or p.terminating:
-            continue
-        key = id(p.template)
-        if key not in verdicts:
-            verdicts[key] = constraint.counts(p.namespace, p.template.labels)
-        if verdicts[key]:
-            yield p
-
-
-def _owners(snapshot: Snapshot, constraint: Constraint, owners: Owners) -> list[str]:
-    """The topmost owners of the live pods that a constraint counts, each once."""
-    found = (owners.of(pod) for pod in _counted(snapshot, constraint))
-    return list(dict.fromkeys(owners.top(o).key for o in found if o is not None))
-
-
-def _youngest(snapshot: Snapshot, constraint: Constraint) -> float | None:
-    """When the youngest of the counted pods was created; None if that is not known of all of them."""
-    made = [p.created for p in _counted(snapshot, constraint)]
-    known = [c for c in made if c is not None]
-    return max(known) if known and len(known) == len(made) else None
-
-
-# Owners whose moves would go where the removal of nodes has undone earlier ones.
-
-
-def same_keys(domains: Iterable[str], labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The domains (key=value) of a node with these labels, for the keys of `domains`."""
-    keys = (d.partition("=")[0] for d in domains)
-    return tuple(f"{k}={labels[k]}" for k in keys if k in labels)
-
-
-def undone(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float
-) -> dict[str, Reason]:
-    """Owner → why it is left alone: wherever a replacement of this plan may land, the pair of domains is
-    undone_pairs."""
-    tired = undone_pairs(ledger, rules, now)
-    in_vain = undone_pairs(ledger, rules, now, Fate.UNDONE)
-    if not (tired or in_vain):
-        return {}
-    labels = {n.name: n.labels for n in (*snapshot.nodes, *plan.new_nodes)}
-    left = domains_left(snapshot, plan)
-    found: dict[str, Reason] = {}
-    for move in plan.moves:
-        leaves = left(move)
-        for pair in pairs(leaves, move.awaits):
-            if pair in in_vain:
-                found.setdefault(move.owner.key, why(pair, in_vain[pair], now, waited=True))
-        there = [pairs(leaves, same_keys(leaves, labels.get(d, {}))) for d in move.destinations]
-        if there and all(any(p in tired for p in ps) for ps in there):
-            pair = next(p for p in there[0] if p in tired)
-            found.setdefault(move.owner.key, why(pair, tired[pair], now))
-    return found
-
-
-# Deployments that are not read: their evictions are known by their names.
-
-
-def not_read(snapshot: Snapshot) -> dict[str, list[Workload]]:
-    """Kind/namespace/name of each Deployment that the snapshot does not have → its ReplicaSets, those that
-    want most pods first."""
-    sets = [w for w in snapshot.workloads if w.has_deployment]
-    found: dict[str, list[Workload]] = defaultdict(list)
-    for w in sorted(sets, key=lambda w: -w.replicas):
-        if snapshot.owner_of(w.namespace, w.owner) is None:
-            found[w.counted_as].append(w)
-    return found
-
-
-# Owners with a pod too many: what is planned for them rests on a pod that goes, or comes back.
-
-
-def released_owners(snapshot: Snapshot) -> dict[str, Reason]:
-    """Owner → why it is left alone: a pod of it is released."""
-    found: dict[str, Reason] = {}
-    for pod, _, owner in released_of(snapshot):
-        top = snapshot.owner_of(pod.namespace, owner.owner)
-        say = f"{pod.key} is released, and runs beside its replacement"
-        found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
-    return found
-
-
-_RELEASED_REMEDY = "it is finished, or given back, when evictions may go on; see docs/operations.md"
-
-
-# Decisions of a scheduler newer than all known rules, counted as they come, from any thread.
-
-_APART = 60.0
-_TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
-"""The results that say something about where pods land."""
-
-
-class Verdicts:
-    """Comparisons that the ledger has not counted yet. More than `ENOUGH` of them are never of use."""
-
-    def __init__(self) -> None:
-        self._new: deque[bool] = deque(maxlen=2 * ENOUGH)
-        self._listening = False
-        self._lock = threading.Lock()
-        self._shown: dict[tuple[str, ...], tuple[int, str]] = {}
-        self._missed: dict[tuple[str, ...], None] = {}
-        self._counted = set[tuple[tuple[str, ...], str]]()
-        self._counted_at = 0.0
-
-    def listen(self) -> Callable[[Comparison], None]:
-        """What to call with each comparison. From then on these alone count."""
-        self._listening = True
-        return self._compared
-
-    def landed(self, *, agrees: bool) -> None:
-        """A replacement runs on a planned node, or on another. Where somebody compares all pods, it is among
-        those."""
-        if not self._listening:
-            self._new.append(agrees)
-
-    def counted(self, agreed: Agreed) -> Agreed:
-        """With those that have come since the last time."""
-        while self._new:
-            agreed = agreed.after(agrees=self._new.popleft())
-        return agreed
-
-    def shown(self, now: float) -> dict[tuple[str, ...], tuple[int, str]]:
-        """By version, profile and branch: how many decisions were as predicted since the last time; and which
-        was not, then how many since that one. By whose decisions they are, too: how many show the branch.
-        Pods of one owner are no evidence apart: of those of a minute one counts."""
-        with self._lock:
-            found, self._shown = self._shown, {}
-            if now - self._counted_at >= _APART:
-                self._counted.clear()
-                self._counted_at = now
-        return found
-
-    def missed(self) -> Collection[tuple[str, ...]]:
-        """By version, profile and branch: of what nothing is shown any more that was before."""
-        with self._lock:
-            found, self._missed = self._missed, {}
-        return found
-
-    def _compared(self, comparison: Comparison) -> None:
-        c, agrees = comparison, _TOLD.get(comparison.result)
-        if agrees is None:
-            return
-        with self._lock:
-            for branch in c.missed if agrees else c.branches:
-                missed = c.version, c.profile, branch
-                self._missed[missed] = None
-                self._shown = {k: s for k, s in self._shown.items() if not _shows(k, missed)}
-            if not c.certain:
-                return
-            self._new.append(agrees)
-            for branch in c.branches:
-                key: tuple[str, ...] = (c.version, c.profile, branch)
-                if not agrees:
-                    self._shown[key] = 0, f"{c.namespace}/{c.pod}: {c.message}"
-                else:
-                    self._count(key, c.owner)
-            for branch in c.shown if agrees and c.scheduler else ():
-                self._count((c.version, c.profile, branch, c.scheduler), c.owner)
-
-    def _count(self, key: tuple[str, ...], owner: str) -> None:
-        if not owner or (key, owner) not in self._counted:
-            self._counted.add((key, owner))
-            number, why = self._shown.get(key, (0, ""))
-            self._shown[key] = number + 1, why
-
-
-def _shows(key: Sequence[str], which: tuple[str, ...]) -> bool:
-    """Whether it was shown, by key, of this version, profile and branch, or of one that reads more."""
-    return len(key) == 4 and tuple(key[:2]) == which[:2] and within(key[2], which[2])
-
-
-def release_beyond(snapshot: Snapshot) -> str:
-    """The server's minor release, as "1.37", if it is newer than all known rules, else ""."""
-    version = ServerVersion.parse(snapshot.server_version)
-    return f"{version.minor[0]}.{version.minor[1]}" if version.newer_by else ""
 
 
 _RELEASED_ONE_BY_ONE = 5
@@ -719,34 +269,10 @@ class Memory(SharedLedger):
 
     def witness(self, version: str) -> Witness:
         """What the decisions of this version's scheduler have shown so far; it is taken down."""
-        now = self._clock.now()
-        missed, new = self._verdicts.missed(), self._verdicts.shown(now)
-        shown = {
-            key: Shown(now) if s.agrees and any(_shows(key.split("|"), which) for which in missed) else s
-            for key, s in self.ledger.shown.items()
-        }
-        for parts, (agrees, said) in new.items():
-            key = shown_key(*parts)
-            shown[key] = shown.get(key, Shown()).after(agrees, said, now)
+        shown = self._verdicts.taken_down(self.ledger.shown, self._clock.now())
         if shown != self.ledger.shown:
             self.ledger = replace(self.ledger, shown=shown)
-        own = [(key.split("|"), s) for key, s in shown.items() if key.startswith(f"{version}|")]
-        here = {(k[1], k[2]): s for k, s in own if len(k) == 3}
-        enough = [k for k, s in own if len(k) == 4 and s.agrees == COVERED]
-        scheduler = self.scheduler() if enough else ""
-        return Witness(
-            covered=frozenset((k[1], k[2]) for k in enough if scheduler and k[3] == scheduler),
-            doubted={
-                (
-                    profile,
-                    branch,
-                ): f"the scheduler did otherwise than predicted, and until {COVERED} decisions in a row on "
-                f"{branch!r} are as predicted, or planner.schedulerConfig is another, what rests on it is "
-                f"likely: {s.disagreed}"
-                for (profile, branch), s in here.items()
-                if s.disagreed
-            },
-        )
+        return witness(shown, version, self.scheduler)
 
     def _on_trial(self) -> bool:
         """Whether a scheduler newer than all known rules has still to show that it does as predicted."""

@@ -19,7 +19,8 @@ from rebalancer.outcome import End, Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Ledger, Shown, encode, shown_key
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory, Verdicts
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.scheduler_decisions import Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from tests.support.build import nodes, snapshot, workload
 from tests.support.runs.machine import Machine

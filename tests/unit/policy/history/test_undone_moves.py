@@ -21,7 +21,7 @@ from rebalancer.policy.waits import (
     undone_pairs,
     waiting_owners,
 )
-from rebalancer.runtime.cycle.memory import undone
+from rebalancer.runtime.cycle.owners_that_wait import undone
 from tests.support.build import NodeBuilder, node, nodes, snapshot, workload
 
 ZONE = "topology.kubernetes.io/zone"

@@ -17,7 +17,9 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate, Ledger, constraint_id, owner_id
 from rebalancer.policy.options import Method
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory, Verdicts, young
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.owners_that_wait import young
+from rebalancer.runtime.cycle.scheduler_decisions import Verdicts
 from tests.support.build import NOW, OwnerBuilder, nodes, snapshot, workload
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import FakeTime, connected
