@@ -6,6 +6,6 @@ templates  pod templates: one value for all pods that agree on everything but th
 """
 
 from rebalancer.model.decode.objects import MALFORMED, Decoder, without_nulls
-from rebalancer.model.decode.templates import LOOKED_INTO, unknown_field
+from rebalancer.model.decode.unknown_fields import LOOKED_INTO, unknown_field
 
 __all__ = ["LOOKED_INTO", "MALFORMED", "Decoder", "unknown_field", "without_nulls"]

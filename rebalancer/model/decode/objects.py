@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr
 
+from rebalancer.model.decode.pod_json import TemplateJson, TemplateSpecJson, absent
 from rebalancer.model.decode.pods import PodDecoder
-from rebalancer.model.decode.templates import TemplateJson, TemplateSpecJson, absent, runs_of
+from rebalancer.model.decode.what_pods_run import runs_of
 from rebalancer.model.node import Condition, ContainerImage, Node, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import resource_list

@@ -15,16 +15,16 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from rebalancer.model.decode.templates import (
+from rebalancer.model.decode.pod_json import (
     ContainerStatusJson,
     PodJson,
     PodStatusJson,
     Quantities,
-    TemplateDecoder,
     absent,
     part,
-    runs_of,
 )
+from rebalancer.model.decode.templates import TemplateDecoder
+from rebalancer.model.decode.what_pods_run import runs_of
 from rebalancer.model.node import Condition, OwnerReference
 from rebalancer.model.pod import (
     DEFAULT_CPU,

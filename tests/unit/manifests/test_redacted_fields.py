@@ -11,7 +11,7 @@ from msgspec import inspect
 from rebalancer.manifests.documents import _GROUPS
 from rebalancer.manifests.writing import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
-from rebalancer.model.decode.templates import VolumeJson
+from rebalancer.model.decode.pod_json import VolumeJson
 from rebalancer.model.node import Node, ObjectMeta, Toleration, troubles
 from rebalancer.model.pod import Affinity, TopologySpreadConstraint
 from rebalancer.model.selectors import LabelSelector
