@@ -24,14 +24,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
-from rebalancer.bulk_work import remembered
-from rebalancer.model.node import HOSTNAME, Node
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.workload import Workload
 from rebalancer.policy.options import Earlier, Evicted
-from rebalancer.spread.constraint import Constraint
-from rebalancer.spread.nodes import tolerated
 
 T = TypeVar("T")
 
@@ -637,79 +632,6 @@ def _circuit(one: Circuit, other: Circuit) -> Circuit:
     if last.closed and all(last.closed >= (c.sooner or c.until) for c in (one, other)):
         return last
     return max(one, other, key=lambda c: (c.until, c.trips, c.sooner))
-
-
-# Short digests by which the ledger recognises a state of the cluster, and a constraint.
-#
-# If everything that a move depends on is as it was when the move did not help, it will not help this time.
-
-_LENGTH = 16
-_OF_THE_REVISION = "pod-template-hash"
-"""Label that a Deployment gives the template of each of its ReplicaSets."""
-
-
-class Fingerprints:
-    """Digests of what moves rested on, in a cluster with these nodes."""
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._nodes = {n.name: n for n in nodes}
-
-    def of(self, owner: Workload, nodes: Iterable[str]) -> str:
-        """The digest of a move of this owner that rested on these nodes: those left and predicted.
-
-        It holds the owner's template, the domains that are open to it, and of these nodes their domains. A
-        node that joins, goes or changes elsewhere, in the same domains or without any, leaves it as it is,
-        and so does an autoscaler that changes the number of replicas.
-        """
-        template, keys, there = self._of_owner(owner)
-        rested = [
-            (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
-            for name in sorted(set(nodes))
-        ]
-        return sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
-
-    @remembered(by=lambda owner: owner.key)
-    def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
-        """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
-        template = owner.template
-        if template is not None and owner.counted_as != owner.key:
-            # As its Deployment has it, which is not read.
-            own = {k: v for k, v in template.labels.items() if k != _OF_THE_REVISION}
-            template = replace(template, labels=own)
-        keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
-        there = {
-            name: n
-            for name, n in self._nodes.items()
-            if all(k in n.labels for k in keys) and (template is None or _admits(template, n))
-        }
-        # Each node is a domain of its own: what of them matters are those that the move rested on.
-        domains = {k: sorted({n.labels[k] for n in there.values()}) for k in keys if k != HOSTNAME}
-        return msgspec.json.encode((template, domains), order="sorted"), keys, there
-
-
-def _admits(template: PodTemplate, node: Node) -> bool:
-    """Whether selector, required affinity and tolerations let a pod of the template onto the node."""
-    return (
-        not node.spec.unschedulable
-        and selects(template, node)
-        and all(
-            t.effect == "PreferNoSchedule" or tolerated(t, template.tolerations) for t in node.spec.taints
-        )
-    )
-
-
-def selects(template: PodTemplate, node: Node) -> bool:
-    """Whether selector and required affinity let a pod of the template onto the node."""
-    affinity = template.affinity.node_affinity if template.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    return all(node.labels.get(k) == v for k, v in template.node_selector.items()) and (
-        required is None or required.matches(node.name, node.labels)
-    )
-
-
-def constraint_id(constraint: Constraint) -> str:
-    """A name for a constraint that stays the same across restarts. Equal constraints have equal names."""
-    return sha256(msgspec.json.encode(constraint, order="sorted")).hexdigest()[:_LENGTH]
 
 
 # Times of the ledger that lie in the future count as now.

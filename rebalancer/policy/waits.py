@@ -25,7 +25,8 @@ from msgspec.structs import replace
 from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening, selects
+from rebalancer.policy.fingerprints import selects
+from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
 

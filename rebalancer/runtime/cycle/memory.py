@@ -24,15 +24,14 @@ from rebalancer.outcome import Outcome, Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.fingerprints import Fingerprints, constraint_id
 from rebalancer.policy.ledger import (
     DAY,
     OPEN,
     Circuit,
     Entry,
     Fate,
-    Fingerprints,
     Totals,
-    constraint_id,
     cut_off,
     earlier,
     oldest_first,

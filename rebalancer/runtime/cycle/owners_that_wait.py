@@ -12,11 +12,8 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.plan import ConstraintResult, Plan, domains_left
-from rebalancer.policy.ledger import (
-    Fate,
-    Ledger,
-    constraint_id,
-)
+from rebalancer.policy.fingerprints import constraint_id
+from rebalancer.policy.ledger import Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of

@@ -15,7 +15,8 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.policy.ledger import Ledger, constraint_id
+from rebalancer.policy.fingerprints import constraint_id
+from rebalancer.policy.ledger import Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory

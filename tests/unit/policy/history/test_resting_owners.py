@@ -11,6 +11,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, pause_value, paused
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.fingerprints import Fingerprints
 from rebalancer.policy.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -19,7 +20,6 @@ from rebalancer.policy.ledger import (
     Count,
     Entry,
     Fate,
-    Fingerprints,
     Ledger,
     NewerLedgerError,
     Totals,

@@ -14,7 +14,8 @@ from rebalancer.outcome import Eviction, Outcome, Result
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Fate, Ledger, constraint_id, owner_id
+from rebalancer.policy.fingerprints import constraint_id
+from rebalancer.policy.ledger import Fate, Ledger, owner_id
 from rebalancer.policy.options import Method
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
