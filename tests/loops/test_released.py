@@ -12,7 +12,8 @@ import pytest
 
 from rebalancer.policy.release import Do, Seen, Step, step
 from rebalancer.runtime.cycle import releases
-from rebalancer.runtime.cycle.releases import Releases, _Glance
+from rebalancer.runtime.cycle.released_seen import Glance
+from rebalancer.runtime.cycle.releases import Releases
 from tests.loops import released
 from tests.loops.histories import History
 from tests.loops.interleavings import Interleaving
@@ -305,7 +306,7 @@ SEEN = Releases._seen
     ("where", "rule", "off", "says"),
     [
         (releases, "step", given_back_at_once, "5 left of 6"),
-        (Releases, "_seen", lambda self, o, _: SEEN(self, o, _Glance(self._parts.watched)), "a look of"),
+        (Releases, "_seen", lambda self, o, _: SEEN(self, o, Glance(self._parts.watched)), "a look of"),
         (Releases, "_seen", read_slowly, "a look of"),
     ],
     ids=["enough have to be Ready", "it is read anew", "what was read is new"],

@@ -9,9 +9,7 @@ what became of it. Nothing here is needed after a restart: marks and ledger say 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,10 +30,10 @@ from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import ObjectMeta, OwnerReference
-from rebalancer.model.pod import DELETION_COST, Pod, cost_of
+from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.plan import Move, Plan
@@ -46,20 +44,17 @@ from rebalancer.policy.release import (
     Do,
     Held,
     Mark,
-    Own,
     Seen,
     Step,
     credible,
-    mark_of,
     released,
     step,
-    takes_back,
 )
-from rebalancer.policy.replace_first import adopter
 from rebalancer.runtime.cycle.clock import Clock, RateLimit
 from rebalancer.runtime.cycle.gates import FRESH, LOOKS, NOBODY, PASSING, FreshLook, Permission
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import UNCOUNTED, ReplacementWatch
+from rebalancer.runtime.cycle.released_seen import Glance, Opened, Reads, Sight
+from rebalancer.runtime.cycle.replacements import ReplacementWatch
 
 log = logging.getLogger(__name__)
 
@@ -79,22 +74,6 @@ STOP_GRACE = 20.0
 FINISHING = 60.0
 """Seconds that a release may take beyond the time for its replacement: without them, none begins."""
 _MINE = "ReplicaSet"
-
-
-class Reads(Protocol):
-    """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
-
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod of that name."""
-        ...
-
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        """The owner of that kind and name."""
-        ...
-
-    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:
-        """The pods of a namespace that a selector selects."""
-        ...
 
 
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
@@ -119,53 +98,6 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     undo: bool = False
 
 
-class _Open:
-    """One release. `owner`: of the pod, as it was planned or found; `look`: what is asked before the
-    eviction. `since`: when it was released (monotonic); None where only the mark says it. `until`: when this
-    process follows it no longer."""
-
-    def __init__(
-        self, move: Move, look: FreshLook, replica_set: str, deployment: str, since: float | None
-    ) -> None:
-        self.move, self.look = move, look
-        self.replica_set, self.deployment = replica_set, deployment
-        self.since, self.until = since, float("inf")
-        self.sent: Outcome | None = None
-        """The outcome so far; of a leftover none."""
-        self.landed: Outcome | None = None
-        """What became of the replacement, as far as it is known."""
-        self.enough_since: float | None = None
-        self.both_since: float | None = None
-        """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
-        self.refused, self.refusal, self.denied = Held.NO, "", False
-        self.unapproved = False
-        """Whether it was refused as nobody has approved it, which says nothing of the method."""
-        self.rather = ""
-        """The uid of the pod that is to go instead."""
-        self.next_at = float("-inf")
-        self.giving: Step | None = None
-        """Why its label was to be given back, whatever came of the request; `back`: it is."""
-        self.back: Step | None = None
-        self.back_at = 0.0
-        self.at_fault = False
-        """Whether it was undone because of the replacement, not of what others did."""
-        self.unplaced = False
-        """Whether the replacement was on no node then."""
-        self.seen_mark = since is None
-        self.referred = False
-        """Whether it has a reference to a ReplicaSet that nobody owns."""
-        self.idle = False
-        """Whether nothing could be done at the last look, and nothing that comes by itself was waited for."""
-        self.failed = 0
-        self.missed = False
-        """Whether as many pods as the owner wants are only Ready with it."""
-        self.minded, self.asked = False, float("-inf")
-        """Whether others mind by now that it is released, and when that was looked at."""
-        self.seconds = 0.0
-        """Since the release, as of the last look."""
-        self.said = ""
-
-
 class Releases:
     """The releases of one plan, or those that an earlier process left."""
 
@@ -180,8 +112,9 @@ class Releases:
         replacements: ReplacementWatch,
     ) -> None:
         self._parts, self._memory, self._evictor = parts, memory, evictor
-        self._clock, self._pace, self._observer, self._replacements = clock, pace, observer, replacements
-        self._open: dict[str, _Open] = {}
+        self._clock, self._pace, self._observer = clock, pace, observer
+        self._sight = Sight(parts.watched, memory, clock, replacements, by=parts.by, undo=parts.undo)
+        self._open: dict[str, Opened] = {}
         self._stop_at: float | None = None
         self._asked = self._users_at = float("-inf")
         self._there: list[tuple[str, str]] = []
@@ -233,7 +166,7 @@ class Releases:
 
     def _out_of_time(self, move: Move) -> bool:
         until = self._parts.until
-        return until is not None and self._clock.monotonic() + self._patience(move) + FINISHING > until
+        return until is not None and self._clock.monotonic() + self._sight.patience(move) + FINISHING > until
 
     def release(self, move: Move, look: FreshLook, permission: Permission) -> Eviction:
         """Makes the ReplicaSet let go of the pod, if the last look lets it go: as a trial first."""
@@ -285,7 +218,7 @@ class Releases:
             return _not_as_planned(move, "it has changed meanwhile")
         except KubeError as e:
             return _not_released(move, e)
-        self._follow(_Open(move, look, reference.name, deployment, self._clock.monotonic()))
+        self._follow(Opened(move, look, reference.name, deployment, self._clock.monotonic()))
         say = f"{pod.key} is released, and runs on until its replacement is there"
         if unsure:
             say = f"{pod.key}: whether it is released is seen next: {unsure}"
@@ -300,7 +233,7 @@ class Releases:
         for _ in range(LOOKS):
             if (why := permission()) is not None:
                 return why, None
-            _, live = self._seen(_Open(move, look, reference.name, top, None), self._parts.reads)
+            _, live = self._seen(Opened(move, look, reference.name, top, None), self._parts.reads)
             if permission.fresh():
                 return None, live
         say = f"{move.pod.key} is not released: what is read before it ends takes longer than {FRESH:g} s"
@@ -368,11 +301,11 @@ class Releases:
                 awaits=entry.into if entry is not None else (),
             )
             deployment = top.name if top is not None and top.kind == "Deployment" else ""
-            self._follow(_Open(move, look, owner.name if owner is not None else "", deployment, None))
+            self._follow(Opened(move, look, owner.name if owner is not None else "", deployment, None))
 
-    def _follow(self, opened: _Open) -> None:
+    def _follow(self, opened: Opened) -> None:
         """For as long as a replacement and its undo may take; then the cycle goes on without it."""
-        opened.until = self._clock.monotonic() + self._patience(opened.move) + FINISHING
+        opened.until = self._clock.monotonic() + self._sight.patience(opened.move) + FINISHING
         self._open[opened.move.pod.uid] = opened
 
     # -- from the release to its end
@@ -388,14 +321,14 @@ class Releases:
             self._ask(now)
         if self.closed is not None and self.closed.code in _NOT_OURS:
             return [self._leave(o, "whoever leads now goes on with it") for o in [*self._open.values()]]
-        ended, glance = [], _Glance(self._parts.watched)
+        ended, glance = [], Glance(self._parts.watched)
         for opened in [*self._open.values()]:
             try:
                 outcome = self._one(opened, glance)
             except KubeError as e:
                 log.info("%s is released: %s", opened.move.pod.key, e.message)
                 outcome = None
-            late = self._late(opened) and opened.seconds > LET_GO
+            late = self._sight.late(opened) and opened.seconds > LET_GO
             stuck = opened.idle and (self.closed is not None or late)
             if outcome is None and (stuck or now >= opened.until):
                 outcome = self._leave(opened, opened.said or "it takes too long, so the next cycle goes on")
@@ -417,7 +350,10 @@ class Releases:
             return
         self.closed = None if closed is not None and closed.code is ReasonCode.STOPPING else closed
 
-    def _one(self, o: _Open, watch: Reads) -> Outcome | None:
+    def _seen(self, o: Opened, source: Reads) -> tuple[Seen, Pod | None]:
+        return self._sight.seen(o, source, self.closed)
+
+    def _one(self, o: Opened, watch: Reads) -> Outcome | None:
         if o.back is not None:
             return self._given_back(o)
         now = self._clock.monotonic()
@@ -457,7 +393,7 @@ class Releases:
             log.warning("%s is released, and what comes next failed: %s", o.move.pod.key, e.message)
             return self._leave(o, e.message) if o.failed >= _TRIES else None
 
-    def _minded(self, o: _Open, pod: Pod, mark: Mark | None, watch: Reads) -> bool:
+    def _minded(self, o: Opened, pod: Pod, mark: Mark | None, watch: Reads) -> bool:
         """Whether somebody minds by now: a Service, say, that has come to ask for the label sends nothing to
         the pod without it."""
         if mark is None:
@@ -467,7 +403,7 @@ class Releases:
         template = replace(pod.template, labels=pod.template.labels | {mark.label: mark.value})
         owner = OwnerReference(_MINE, o.replica_set, mark.replica_set, "apps/v1")
         was = replace(pod, template=template, owner=owner)
-        pending = any(not p.node_name for p in self._own(o, watch))
+        pending = any(not p.node_name for p in self._sight.own(o, watch))
         no = o.look.why_back(o.move, was, mark.label, pending=pending)
         if no is not None:
             o.refusal = no.message
@@ -475,7 +411,7 @@ class Releases:
         return no is not None
 
     def _do(
-        self, o: _Open, read: tuple[Seen, Pod | None], next_: Step, fresh: Callable[[], bool]
+        self, o: Opened, read: tuple[Seen, Pod | None], next_: Step, fresh: Callable[[], bool]
     ) -> Outcome | None:
         seen, pod = read
         if pod is None or next_.do is Do.OVER:
@@ -494,7 +430,7 @@ class Releases:
             case Do.EVICT:
                 return self._evict(o, pod)
             case Do.COST:
-                for found in self._own(o, self._parts.reads):
+                for found in self._sight.own(o, self._parts.reads):
                     if found.uid == next_.of:
                         # One that scale-in steering wrote is written by it again.
                         was = f"{next_.cost} {found.annotations.get(DELETION_COST, '')}"
@@ -507,14 +443,14 @@ class Releases:
         return None
 
     def _give_back(
-        self, o: _Open, pod: Pod, seen: Seen, mark: Mark, next_: Step, fresh: Callable[[], bool]
+        self, o: Opened, pod: Pod, seen: Seen, mark: Mark, next_: Step, fresh: Callable[[], bool]
     ) -> None:
         """Where it takes a Ready pod the method is off from before, in case nobody lives to say so after."""
         doubts = next_.takes_ready and not o.unapproved and self._memory.no_release() is None
         if doubts:
             say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
             self._memory.doubt_release(say)
-        o.unplaced = any(not p.node_name for p in self._own(o, _Glance(self._parts.watched)))
+        o.unplaced = any(not p.node_name for p in self._sight.own(o, Glance(self._parts.watched)))
         o.giving = next_
         o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
         try:
@@ -525,7 +461,7 @@ class Releases:
             raise
         o.back, o.back_at = next_, self._clock.monotonic()
 
-    def _refer(self, o: _Open, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
+    def _refer(self, o: Opened, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
         """Where that is refused, the pod is given back."""
         owner = OwnerReference(_MINE, o.replica_set, mark.replica_set, "apps/v1")
         try:
@@ -537,10 +473,10 @@ class Releases:
             o.refused = Held.NEVER
             log.warning("%s gets no reference to its ReplicaSet: %s", pod.key, e.message)
 
-    def _evict(self, o: _Open, pod: Pod) -> Outcome | None:
+    def _evict(self, o: Opened, pod: Pod) -> Outcome | None:
         move = replace(o.move, pod=pod)
         if o.sent is None:
-            made = (p.node_name for p in self._own(o, self._parts.reads) if self._made(o, p))
+            made = (p.node_name for p in self._sight.own(o, self._parts.reads) if self._sight.made(o, p))
             move = replace(move, destinations=tuple(made))
         permission = Permission(o.look, self._clock, move, NOBODY)
 
@@ -569,7 +505,7 @@ class Releases:
             self.closed = permission.held
         elif reason is not None and reason.code in _LATER:
             o.refused = Held.LATER
-        elif again or self._in_vain(o):
+        elif again or self._sight.in_vain(o):
             o.refused = Held.NEVER
             o.unapproved = reason is not None and reason.code is ReasonCode.NOT_APPROVED
             needed = reason is not None and reason.code is ReasonCode.WOULD_WORSEN
@@ -578,7 +514,7 @@ class Releases:
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
         return None
 
-    def _not_serving(self, o: _Open, old: Pod) -> Reason | None:
+    def _not_serving(self, o: Opened, old: Pod) -> Reason | None:
         """Why the owner's other pods do not serve yet: a Service that sends to the old pod lacks one of them.
         Once it has all, they have to do so for a while. Services are read, too: of a kind that is refused the
         watch forgets all. Raises KubeError."""
@@ -587,7 +523,7 @@ class Releases:
             name, selects = service.metadata.name, Selector.equals(service.spec.selector)
             if not service.spec.sends or not selects.matches(old.template.labels):
                 continue
-            every = self._own(o, self._parts.reads) if every is None else every
+            every = self._sight.own(o, self._parts.reads) if every is None else every
             own = [p for p in every if selects.matches(p.template.labels)]
             try:
                 there = self._parts.reads.serving(old.namespace, name)
@@ -605,11 +541,11 @@ class Releases:
                 return Reason(ReasonCode.REPLACEMENT_NOT_READY, say)
         return None
 
-    def _given_back(self, o: _Open) -> Outcome | None:
+    def _given_back(self, o: Opened) -> Outcome | None:
         """The label is back. Once its ReplicaSet has as many pods as it wants, costs are as they were."""
         waited = self._clock.monotonic() - o.back_at
         owner = self._parts.reads.workload(_MINE, o.move.pod.namespace, o.replica_set)
-        own = [p for p in self._own(o, self._parts.reads) if p.owner and p.owner.name == o.replica_set]
+        own = [p for p in self._sight.own(o, self._parts.reads) if p.owner and p.owner.name == o.replica_set]
         adopted = any(p.uid == o.move.pod.uid for p in own)
         if owner is not None and waited < _ADOPTED and not (adopted and len(own) <= owner.replicas):
             there = self._parts.reads.pod(o.move.pod.namespace, o.move.pod.name)
@@ -623,133 +559,9 @@ class Releases:
         reason = Reason(ReasonCode.NO_NODE_CAME, why) if missed else None
         return replace(self._ended(o, status, why), reason=reason)
 
-    # -- what is seen
-
-    def _seen(self, o: _Open, source: Reads) -> tuple[Seen, Pod | None]:
-        """All that `step` asks for, and the pod that was judged."""
-        namespace, planned = o.move.pod.namespace, o.move.pod
-        pod = source.pod(namespace, planned.name)
-        if pod is None or pod.uid != planned.uid:
-            return Seen(there=False), None
-        mark, entry = mark_of(pod.annotations, pod.uid), self._memory.released(pod.uid)
-        # Before what it wants: what a rollout takes between the two is counted, and wanted no more.
-        own = self._own(o, source)
-        owner = _there(source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None)
-        if owner is not None and (mark is None or owner.metadata.uid != mark.replica_set):
-            owner = None
-        top = _there(_deployment(o, owner, source.workload))
-        wants, stopping = top or owner, self._clock.stopping()
-        now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
-        controlled = [p for p in own if p.owner is not None]  # the others may be never adopted
-        ready = {p.uid for p in controlled if p.ready and now - (p.ready_since or now) >= pause}
-        if wants is None or len(ready) < wants.replicas:
-            o.enough_since = o.both_since = None
-        elif o.enough_since is None:
-            o.enough_since = o.both_since = self._clock.monotonic()
-        enough = self._clock.monotonic() - o.enough_since if o.enough_since is not None else -1.0
-        o.missed = owner is not None and wants is not None and sum(p.ready for p in own) < wants.replicas
-        refused = Held.NEVER if o.minded and o.missed else o.refused
-        arrived = o.sent is None or stopping or o.landed is not None
-        seconds = o.seconds = self._seconds(o, mark)
-        return Seen(
-            ending=pod.terminating,
-            finished=pod.finished,
-            ready=pod.ready,
-            cost=_cost(pod),
-            controller=pod.owner.uid if pod.owner is not None else "",
-            label=pod.template.labels.get(mark.label) if mark is not None else None,
-            mark=mark,
-            # Where it names another owner, somebody has changed the mark, or whose the ReplicaSet is.
-            known=entry is not None and (wants is None or wants.key == entry.owner),
-            ours=mark is not None and mark.by == self._parts.by,
-            replicas=wants.replicas if wants is not None else None,
-            wanted=owner.replicas if owner is not None else None,
-            alone=owner is not None and owner.owner is None and not o.referred,
-            selects=owner is None or mark is None or takes_back(pod, mark, owner),
-            moved_on=_moved_on(o.move, owner, top),
-            own=tuple(self._as_own(o, p, p.uid in ready, mark) for p in own),
-            settled=arrived and enough >= self._replacements.limits.serving,
-            failed=_failed(o.landed),
-            late=seconds > self._patience(o.move),
-            seconds=seconds,
-            held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else refused,
-            refusal=self.closed.message if self.closed is not None else o.refusal,
-            rather=o.rather,
-            stopping=stopping,
-        ), pod
-
-    def _own(self, o: _Open, source: Reads) -> list[Pod]:
-        """The pods that the owner has or is about to adopt, live ones, without the released one unless that
-        was given back."""
-        namespace = o.move.pod.namespace
-        owner = self._parts.watched.workload(_MINE, namespace, o.replica_set)
-        top = _deployment(o, owner, self._parts.watched.workload)
-        selector = next(
-            (str(w.selector) for w in (top, owner) if w is not None and w.selector is not None), ""
-        )
-        found = []
-        for pod in source.pods(namespace, selector) if selector else ():
-            if pod.terminating or pod.finished or (pod.uid == o.move.pod.uid and o.back is None):
-                continue
-            if pod.owner is None:
-                # Its ReplicaSet counts it as soon as it looks: another one that was just given back, say.
-                own = owner is not None and adopter([owner], namespace, pod.template.labels) is not None
-            else:
-                named = pod.owner.name == o.replica_set or self._of(pod, top)
-                own = named and pod.owner.kind == _MINE
-            if own:
-                found.append(pod)
-        return found
-
-    def _of(self, pod: Pod, top: Workload | None) -> bool:
-        """Whether a pod is of another ReplicaSet of the same Deployment."""
-        if top is None or pod.owner is None:
-            return False
-        set_ = self._parts.watched.workload(_MINE, pod.namespace, pod.owner.name)
-        return set_ is not None and set_.owner is not None and set_.owner.uid == top.metadata.uid
-
-    def _made(self, o: _Open, pod: Pod) -> bool:
-        """Whether it has come for the released pod, as far as can be told."""
-        if o.landed is not None and o.landed.replacement:
-            return pod.key == o.landed.replacement
-        entry = self._memory.released(o.move.pod.uid)
-        return entry is not None and (pod.created or 0.0) >= int(entry.at)
-
-    def _as_own(self, o: _Open, pod: Pod, available: bool, mark: Mark | None) -> Own:
-        return Own(
-            uid=pod.uid,
-            mine=pod.owner is None or (mark is not None and pod.owner.uid == mark.replica_set),
-            ready=pod.ready,
-            available=available,
-            made=self._made(o, pod),
-            cost=_cost(pod),
-            before=pod.annotations.get(COST_BEFORE),
-        )
-
-    def _seconds(self, o: _Open, mark: Mark | None) -> float:
-        """Since the release. A time ahead of ours, which only another clock can have written, is long ago."""
-        if o.since is not None:
-            return self._clock.monotonic() - o.since
-        if mark is None:
-            return 0.0
-        passed = self._clock.now() - mark.at
-        return passed if passed > -_AHEAD else float("inf")
-
-    def _patience(self, move: Move) -> float:
-        limits = self._replacements.limits
-        return limits.ready + move.owner.min_ready_seconds + limits.serving
-
-    def _late(self, o: _Open) -> bool:
-        return o.seconds > self._patience(o.move)
-
-    def _in_vain(self, o: _Open) -> bool:
-        """Whether nothing came of both having been there for so long. Time in which it was held is not it."""
-        since = o.both_since
-        return since is not None and self._clock.monotonic() - since > self._patience(o.move)
-
     # -- how it ends
 
-    def _ended(self, o: _Open, status: Fate, message: str, eviction: Eviction | None = None) -> Outcome:
+    def _ended(self, o: Opened, status: Fate, message: str, eviction: Eviction | None = None) -> Outcome:
         base = o.landed or o.sent or Outcome(move=o.move, status=status, message="")
         how = "evicted" if eviction is not None else "released"
         say = f"{o.move.pod.key} {how}; {message}"
@@ -763,20 +575,18 @@ class Releases:
             expected=base.expected if o.landed is not None else None,
         )
 
-    def _leave(self, o: _Open, why: str) -> Outcome:
+    def _leave(self, o: Opened, why: str) -> Outcome:
         """It stays as it is."""
         self._open.pop(o.move.pod.uid, None)
         return self._ended(o, Fate.RELEASED, f"it is held beside its replacement: {why}")
 
-    def _say(self, o: _Open, next_: Step) -> None:
+    def _say(self, o: Opened, next_: Step) -> None:
         """Tells what is next, once."""
         if next_.why != o.said:
             o.said = next_.why
             log.info("%s is released; %s: %s", o.move.pod.key, next_.do.value, next_.why)
 
 
-_AHEAD = 300.0
-"""Seconds that the clock of who released a pod may be ahead of ours."""
 _NOT_OURS = frozenset({ReasonCode.NOT_LEADING, ReasonCode.RIVAL})
 _LATER = frozenset(
     {
@@ -792,29 +602,6 @@ _NO = frozenset({Result.REFUSED, Result.SEVERAL_BUDGETS})
 _ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlier process")
 
 
-class _Glance:
-    """What the watch has at one moment, read in the way of `Reads`."""
-
-    def __init__(self, watched: WatchCache) -> None:
-        self._watched = watched
-        self._spaces: dict[str, tuple[Pod, ...]] = {}
-        self.workload = watched.workload
-
-    @cached_property
-    def _pods(self) -> Mapping[Identity, Pod]:
-        return self._watched.pods()
-
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod of that name."""
-        return self._pods.get((namespace, name))
-
-    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:  # noqa: ARG002
-        """All of the namespace: whose they are is asked of their owners."""
-        if namespace not in self._spaces:
-            self._spaces[namespace] = tuple(p for p in self._pods.values() if p.namespace == namespace)
-        return self._spaces[namespace]
-
-
 def restore(pods: Iterable[Pod], patches: ReleasePatches, leading: Callable[[], bool]) -> None:
     """Deletion costs that an undo has replaced are as they were, unless somebody has changed them since.
     Never raises."""
@@ -827,47 +614,6 @@ def restore(pods: Iterable[Pod], patches: ReleasePatches, leading: Callable[[], 
                 patches.annotate(pod, {**cost, COST_BEFORE: None}, leading)
             except KubeError as e:
                 log.warning("the deletion cost of %s is not as it was: %s", pod.key, e.message)
-
-
-def _cost(pod: Pod) -> int:
-    return pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST))
-
-
-def _deployment(
-    o: _Open, owner: Workload | None, read: Callable[[str, str, str], Workload | None]
-) -> Workload | None:
-    """The Deployment that owns the ReplicaSet now, no other one of its name; where that set is gone, the one
-    that owned it."""
-    if owner is None:
-        return read("Deployment", o.move.pod.namespace, o.deployment) if o.deployment else None
-    if owner.owner is None or owner.owner.kind != "Deployment":
-        return None
-    top = read("Deployment", owner.namespace, owner.owner.name)
-    return top if top is not None and top.metadata.uid == owner.owner.uid else None
-
-
-def _there(owner: Workload | None) -> Workload | None:
-    """An owner that is being deleted adopts nobody, and has nobody made."""
-    return owner if owner is not None and owner.metadata.deletion_timestamp is None else None
-
-
-def _moved_on(move: Move, owner: Workload | None, top: Workload | None) -> bool:
-    """Whether the owner was scaled or rolled out since the release, as far as can be told."""
-    if owner is None or (top is not None and top.replicas != owner.replicas):
-        return True
-    return bool(move.destinations) and (top or owner).replicas != move.owner.replicas
-
-
-def _failed(landed: Outcome | None) -> str:
-    """Why the replacement does not do."""
-    if landed is None:
-        return ""
-    if landed.status is Fate.FAILED:
-        return landed.message.partition("; ")[2] or landed.message
-    if landed.expected is not False:
-        return ""
-    planned = landed.node in landed.move.destinations
-    return UNCOUNTED if planned else f"its replacement went to {landed.node}, which was not planned"
 
 
 def _not_as_planned(move: Move, why: str) -> Eviction:
