@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
@@ -245,12 +247,16 @@ class Owners:
                     old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
                     yield w, old, number - w.partition
 
+    @remembered(by=lambda owner: owner.key)
     def maker(self, owner: Workload) -> Workload:
-        """What makes an owner's next pod: of a Deployment the ReplicaSet of its present revision, whose hash
-        the pod has; the owner itself where that is not there yet."""
-        if owner.kind != "Deployment" or owner.observed_generation < owner.metadata.generation:
+        """What makes an owner's next pod, with the hash of its present revision, which the pod has: of a
+        Deployment the ReplicaSet. The owner itself where that is not known yet."""
+        if owner.template is None or owner.observed_generation < owner.metadata.generation:
             return owner
-        family = (s for s in self._of_deployment[owner.key] if s.template is not None)
+        if owner.kind == "StatefulSet" and owner.update_revision and not owner.partition:
+            labels = {**owner.template.labels, REVISION: owner.update_revision}
+            return replace(owner, template=replace(owner.template, labels=labels))
+        family = (s for s in self._of_deployment.get(owner.key, ()) if s.template is not None)
         return next((s for s in family if _is_present(s, owner)), owner)
 
     def _rolls(self, deployment: Workload) -> bool:

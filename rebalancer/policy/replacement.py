@@ -60,12 +60,13 @@ class VerticalAutoscalers:
             if ref is not None and (not off or any(v.spec.boosts)):
                 self._targets[v.metadata.namespace, ref.kind, ref.name].append(v)
 
-    def applied(self, template: PodTemplate, owner: Workload) -> PodTemplate:
+    def applied(self, template: PodTemplate, owner: Workload, above: Workload | None) -> PodTemplate:
         """The template with what is recommended where that is more; the same where nobody sets requests.
+        `above`: the owner's own controller, where that is known.
 
         What becomes less is not relied on: the recommendation changes, too.
         """
-        targets = self._of(owner)
+        targets = self._of(owner, above)
         if not targets:
             return template
         more: Requests = {}
@@ -74,14 +75,15 @@ class VerticalAutoscalers:
         containers = tuple(_raised(c, asked.get(c.name, c), targets, more) for c in template.containers)
         return replace(_larger_by(more, template), autosized=True, containers=containers)
 
-    def _of(self, owner: Workload) -> list[VerticalPodAutoscaler]:
-        """Of the owner itself, and of its own controller: of a Deployment, for its ReplicaSets."""
+    def _of(self, owner: Workload, above: Workload | None) -> list[VerticalPodAutoscaler]:
+        """Of the owner and of what controls it, up to a custom resource over a Deployment."""
         if not self._targets:
             return []
-        found = list(self._targets.get((owner.namespace, owner.kind, owner.metadata.name), ()))
-        if (parent := owner.owner) is not None:
-            found += self._targets.get((owner.namespace, parent.kind, parent.name), ())
-        return found
+        chain = [(w.kind, w.metadata.name, w.owner) for w in (owner, above) if w is not None]
+        named = [(kind, name) for kind, name, _ in chain]
+        named += [(o.kind, o.name) for *_, o in chain if o is not None]
+        every = (self._targets.get((owner.namespace, *each), ()) for each in dict.fromkeys(named))
+        return [v for found in every for v in found]
 
 
 def _raised(
@@ -164,7 +166,7 @@ class Replacements:
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
         self._nodes = snapshot.nodes if snapshot is not None else ()
 
-    @remembered(by=lambda template, owner: (owner.key, id(template)))
+    @remembered(by=lambda template, owner: (owner.key, id(owner.template), id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The replacement of a pod of this template under this owner."""
         # What a resize has it take for now is no part of the new pod, nor what ends with the old one.
@@ -185,7 +187,10 @@ class Replacements:
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
         if less:
             built = replace(built, may_lack=less)
-        return self._autoscalers.applied(built, owner) if self._autoscalers is not None else built
+        if self._snapshot is None or self._autoscalers is None:
+            return built
+        above = self._snapshot.owner_of(owner.namespace, owner.owner)
+        return self._autoscalers.applied(built, owner, above)
 
     @remembered(by=lambda owner: owner.key)
     def newest(self, owner: Workload) -> PodTemplate | None:
@@ -206,7 +211,9 @@ class Replacements:
                 found[kind, group.template.namespace, name].append(group)
         return found
 
-    @remembered(by=lambda template, owner, *like: (id(template), owner.key, *map(id, like)))
+    @remembered(
+        by=lambda template, owner, *like: (id(template), owner.key, id(owner.template), *map(id, like))
+    )
     def next_of(
         self, template: PodTemplate, owner: Workload, like: Pod | None, made_by: Workload | None
     ) -> PodTemplate:
@@ -216,6 +223,13 @@ class Replacements:
         its = made_by.template if made_by is not None else None
         if like is None or asked is None or its is None:
             return built
+        shown = like.template
+        hashes = {k: v for k, v in asked.labels.items() if k in _OF_A_REVISION}
+        if hashes and hashes.items() <= shown.labels.items():
+            # A pod of the same revision shows what it asks for: perhaps less than the one before.
+            rules = shown.affinity, shown.spread
+            if rules != (built.affinity, built.spread):
+                built = replace(built, affinity=shown.affinity, spread=shown.spread)
         beside = (like.template.by_spec or like.template).requests.items()
         wanted = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
         return _at_least(wanted, built)
@@ -387,6 +401,8 @@ _OF_SETS = frozenset(
     {"controller-revision-hash", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}
 )
 """Labels that a StatefulSet's controller puts on its pods."""
+_OF_A_REVISION = ("pod-template-hash", "controller-revision-hash")
+"""Labels that tell the revisions of a Deployment, and of a StatefulSet, apart."""
 _BY_DEFAULT = frozenset(f"node.kubernetes.io/{k}" for k in ("not-ready", "unreachable", "memory-pressure"))
 """Every pod may be given tolerations of these, and of extended resources that it asks for."""
 _BY_NOBODY = "default-scheduler"

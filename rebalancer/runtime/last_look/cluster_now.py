@@ -150,8 +150,7 @@ class ClusterNow:
         ended = (p for p in self._ending.values() if whole or p.uid not in self._ended)
         ending = [p for p in ended if p.uid not in victims]
         sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
-        owners = {o.uid for o in (*(w.owner for w in changed), *sets) if o is not None}
-        owners.update(w.metadata.uid for w in changed)
+        owners = {o.uid for o in sets} | {w.metadata.uid for w in changed}
         # A ReplicaSet makes the next one at once, if its controller is not behind.
         owners.update(u for u, n in self._had.items() if len(self._of[u]) + coming.get(u, 0) < n)
         there = [p for name in sorted(self._expelling.nodes) for p in self._on[name].values()]
@@ -160,6 +159,8 @@ class ClusterNow:
         if not whole and self._expelled.issuperset(p.uid for p in leaving):
             leaving = []
         owners.update(p.owner.uid for p in leaving if p.owner is not None)
+        # What a ReplicaSet makes next, another one of its Deployment may show.
+        owners.update([w.owner.uid for w in every if w.owner is not None and w.metadata.uid in owners])
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
         wanted = (replace(w, replicas=w.replicas - coming.get(w.metadata.uid, 0)) for w in family)

@@ -389,7 +389,7 @@ class Room:
         if owner is None:
             return None
         planned = move.replacement
-        now = autoscalers.applied(planned, owner)
+        now = autoscalers.applied(planned, owner, move.owner)
         if now.requests == planned.requests and not (now.autosized and move.certain):
             return None
         return changed(

@@ -256,8 +256,25 @@ def of_two(kind: Any, **more: int) -> Any:
     return kind("other").requests(cpu=2).placed({"b-0": 1, **more})
 
 
+def under(kind: str, found: list[Json]) -> list[Json]:
+    """The Deployment is a custom resource's, which an autoscaler has to name: it scales the whole."""
+    found[0]["metadata"]["ownerReferences"] = [
+        {"apiVersion": "example.org/v1", "kind": kind, "name": "shop", "uid": "shop", "controller": True}
+    ]
+    return found
+
+
+def paused(rolls: list[Json]) -> list[Json]:
+    rolls[0]["spec"]["paused"] = True
+    return rolls
+
+
 BY_THE_NEXT: dict[str, Any] = {
     "an autoscaler": lambda cpu: [*objects(of_two(deployment)), vpa(name="other", cpu=f"{cpu}m")],
+    "an autoscaler of what is above": lambda cpu: [
+        *under("Shop", objects(of_two(deployment))),
+        vpa("Shop", "shop", cpu=f"{cpu}m"),
+    ],
     "a bare ReplicaSet's template": lambda cpu: edited(of_two(deployment), f"{cpu}m"),
     "a set's template, by OnDelete": lambda cpu: edited(of_two(stateful_set).on_delete(), f"{cpu}m"),
     "that, and what admission gave it": lambda cpu: given(
@@ -266,6 +283,14 @@ BY_THE_NEXT: dict[str, Any] = {
     "what admission gave a younger one": lambda cpu: [
         *objects(node("b-2").zone("b").cpu(f"{cpu}m")),
         *given(objects(of_two(deployment, **{"b-2": 1})), b_0="100m", b_2=f"{cpu - 2000}m"),
+    ],
+    "what it gave one of another revision": lambda cpu: [
+        *objects(node("b-2").zone("b").cpu(f"{cpu}m")),
+        *given(
+            paused(rollout(1, whole=of_two(deployment, **{"b-2": 1}), new=["b-2"])),
+            b_0="100m",
+            b_2=f"{cpu - 2000}m",
+        ),
     ],
 }
 
@@ -384,7 +409,8 @@ def rollout(
     deploy, old, *there = objects(whole)
     (_, young, *_) = objects(whole)
     young["metadata"].update(name="other-0", uid="new")
-    young["metadata"]["labels"]["pod-template-hash"] = "0"
+    for labels in (young["metadata"]["labels"], young["spec"]["template"]["metadata"]["labels"]):
+        labels["pod-template-hash"] = "0"
     young["spec"]["replicas"] = len(new)
     young["status"] = {"replicas": len(new), "observedGeneration": 1}
     old["spec"]["replicas"] -= len(new)
@@ -490,6 +516,7 @@ def updated(whole: Any, new: Collection[str]) -> list[Json]:
     for one in there:
         if one["spec"]["nodeName"] in new:
             one["metadata"]["labels"]["controller-revision-hash"] = "other-2"
+            one["metadata"]["creationTimestamp"] = ago(900)
     return [owner, *there]
 
 
@@ -552,6 +579,7 @@ def test_where_a_rollouts_next_pod_cannot_return_its_room_elsewhere_is_kept(
 
 
 HASH = "pod-template-hash"
+SET_HASH = "controller-revision-hash"
 
 
 def half_rolled_out(other: Any) -> list[Json]:
@@ -585,18 +613,46 @@ def half_rolled_out(other: Any) -> list[Json]:
     return [*found, new]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        deployment("other").spread("zone", match_label_keys=(HASH,)),
-        deployment("other").away_from("hostname", owner="other"),
-    ],
-    ids=["a spread constraint", "anti-affinity"],
-)
-def test_a_rollouts_next_pod_goes_by_its_own_revision(other: Any) -> None:
-    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 16), ("b-0", 16), ("c-0", 3))]
+def half_updated() -> list[Json]:
+    """The same of a set."""
+    ruled = stateful_set("other").spread("zone", match_label_keys=(SET_HASH,)).requests(cpu="1800m")
+    found = updated(ruled.on_nodes(["a-1", "b-0", "a-0"]), ("a-0", "b-0"))
+    found[1]["metadata"]["labels"][SET_HASH] = "other-1"
+    return found
+
+
+NEXT_BY_REVISION: dict[str, Any] = {
+    "a spread constraint": half_rolled_out(deployment("other").spread("zone", match_label_keys=(HASH,))),
+    "a set's": half_updated(),
+    "anti-affinity": half_rolled_out(deployment("other").away_from("hostname", owner="other")),
+}
+
+
+@pytest.mark.parametrize("other", NEXT_BY_REVISION.values(), ids=NEXT_BY_REVISION)
+def test_a_rollouts_next_pod_goes_by_its_own_revision(other: list[Json]) -> None:
+    names = sorted({o["spec"]["nodeName"] for o in other if o["kind"] == "Pod"})
+    machines = [*(node(n).zone(n[0]).cpu(16) for n in names), node("c-0").zone("c").cpu(3)]
     web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
-    assert plan(snapshot(machines, web, half_rolled_out(other))).moves == ()
+    assert plan(snapshot(machines, web, other)).moves == ()
+
+
+@pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)
+def test_a_rollouts_next_pod_keeps_no_rule_that_its_revision_has_dropped(rolls: Any) -> None:
+    """It takes 2 cpu, and c-0 alone has them, where the first of the new revision is."""
+
+    def whole(kind: Any) -> Any:
+        return kind("other").away_from("hostname", owner="other").requests(cpu=1).on_nodes(["a-1", "c-0"])
+
+    found = rolls(whole, ["c-0"])
+    for o in found:
+        spec = o["spec"].get("template", o)["spec"]
+        old = o["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision") == "1"
+        if spec.get("nodeName") != "a-1" and not old:
+            spec.pop("affinity")
+            spec["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    machines = [node(n).zone(n[0]).cpu(c) for n, c in (("a-0", "1600m"), ("a-1", "1200m"), ("c-0", "4200m"))]
+    web = deployment("web").spread("zone").requests(cpu="500m").placed({"a-0": 3})
+    assert plan(snapshot(machines, found, web)).moves == ()
 
 
 def drained_beside_two(cpu: str) -> list[Any]:
