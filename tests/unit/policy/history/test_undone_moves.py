@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.policy.ledger import Entry, Fate, Ledger, ready_late
 from rebalancer.policy.waits import (
     SOON,
     Account,
@@ -173,6 +173,24 @@ def test_an_owner_waits_while_its_only_way_is_shut() -> None:
 def test_it_goes_on_where_another_domain_is_open() -> None:
     there = snapshot(*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     assert undone(there, plan(there), TIRED, RULES, now=NOW) == {}
+
+
+def test_an_owner_waits_while_no_node_comes_where_its_move_would_wait_for_one() -> None:
+    there = snapshot(*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    made = plan(there)
+    waiting = replace(made, moves=tuple(replace(m, awaits=(f"{ZONE}=b",)) for m in made.moves))
+    in_vain = Ledger(entries=(entry(1, shrank=NOW - 60, fate=Fate.UNDONE),))
+    assert undone(there, made, in_vain, RULES, now=NOW) == {}
+    [reason] = undone(there, waiting, in_vain, RULES, now=NOW).values()
+    assert f"a move from {ZONE}=a to {ZONE}=b has waited once" in reason.message
+
+
+@pytest.mark.parametrize(("into", "fate"), [("b", Fate.DONE), ("a", Fate.FAILED)])
+def test_a_replacement_that_is_ready_late_has_come_if_it_is_out_of_the_domain(into: str, fate: Fate) -> None:
+    there = snapshot(*nodes(b=1), workload("web").placed({"b-0": 1}))
+    (pod,) = there.pods
+    failed = replace(entry(1, into=into, fate=Fate.FAILED), replacement=pod.key)
+    assert [e.fate for e in ready_late([failed], there.pods)] == [fate]
 
 
 def test_the_owner_itself_is_in_no_loop() -> None:
