@@ -42,7 +42,7 @@ from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.outcome import Observers
 from rebalancer.policy import ledger
-from rebalancer.runtime.cycle import memory
+from rebalancer.runtime.cycle import scheduler_decisions
 from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler
 from rebalancer.runtime.live import agreement as live_agreement
@@ -405,7 +405,7 @@ def test_evidence_is_of_one_scheduler_and_only_where_every_field_is_known() -> N
 def test_a_daemon_counts_what_the_scheduler_at_work_has_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (ledger, memory):
+    for module in (ledger, scheduler_decisions):
         monkeypatch.setattr(module, "COVERED", 1)
     monkeypatch.setattr(live_agreement, "_ASK", 0.0)
     settings = load_settings(env={}, flags={"leaderElection": {"enabled": False}})

@@ -49,7 +49,8 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy import ledger
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle import memory
+from rebalancer.runtime.cycle import scheduler_decisions
+from rebalancer.runtime.cycle.memory import Memory
 from tests.support.build import claim, node, pod, snapshot, volume
 from tests.support.build.base import Builder
 from tests.support.build.pods import PodBuilder
@@ -351,10 +352,10 @@ def witnessed(
     at_a_time: Sequence[int] = (8, 16, 24, 36),
 ) -> Differing:
     """What decisions have shown, ten in a row being enough, and where that is not so."""
-    for module in (ledger, memory):
+    for module in (ledger, scheduler_decisions):
         monkeypatch.setattr(module, "COVERED", 10)
     there, new = started(*case)
-    scheduler, shown = OutOfOrder(there, sees=sees, seed=1), memory.Memory(FakeTime(), HistoryRules())
+    scheduler, shown = OutOfOrder(there, sees=sees, seed=1), Memory(FakeTime(), HistoryRules())
     shown.begin()
     shown.scheduler = lambda: "holder"
     told, number = shown.listen(), 0
