@@ -20,12 +20,12 @@ from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import HASH, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions
 from rebalancer.planner.planner import plan
-from rebalancer.prevention.rollouts import HASH, tells_revisions
+from rebalancer.prevention.rollouts import tells_revisions
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.prevention.steering import steer
 from rebalancer.room.kinds import belongs_to_node

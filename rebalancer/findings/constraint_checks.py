@@ -25,7 +25,8 @@ from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import canonical
 from rebalancer.model.storage import PersistentVolume
-from rebalancer.prevention.rollouts import HASH, tells_revisions
+from rebalancer.model.workload import HASH
+from rebalancer.prevention.rollouts import tells_revisions
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.constraint import Constraint
 

@@ -11,6 +11,7 @@ from rebalancer.findings.survey import FindingCode, Proposed, Subject, Survey, W
 from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity, listing, plural
+from rebalancer.model.workload import HASH
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints
 
@@ -184,7 +185,7 @@ def _hostname_only(subject: Subject, survey: Survey) -> Iterator[Finding]:
                 "topologyKey": ZONE,
                 "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": labels},
-                **({"matchLabelKeys": ["pod-template-hash"]} if subject.kind == "Deployment" else {}),
+                **({"matchLabelKeys": [HASH]} if subject.kind == "Deployment" else {}),
             },
         ),
         "topologySpreadConstraints",

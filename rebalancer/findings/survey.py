@@ -17,7 +17,7 @@ from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import LabelSelector, Selector
 from rebalancer.model.snapshot import Alike, Snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import HASH, REVISION, Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
@@ -38,8 +38,8 @@ REPLICATED = frozenset(
 """Kinds that keep a number of pods running."""
 _GENERATED = frozenset(
     {
-        "pod-template-hash",
-        "controller-revision-hash",
+        HASH,
+        REVISION,
         "pod-template-generation",
         "rollouts-pod-template-hash",
         "statefulset.kubernetes.io/pod-name",

@@ -15,7 +15,7 @@ from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
 from rebalancer.model.snapshot import BUILT_IN
-from rebalancer.model.workload import UNASKED
+from rebalancer.model.workload import REVISION, UNASKED
 from rebalancer.policy import owners, queues
 from rebalancer.policy.annotations import LOCAL_VOLUMES
 from rebalancer.policy.evictable import STEERING
@@ -118,7 +118,7 @@ def labels(value: Any, naming: Naming) -> dict[str, str] | None:
         return None
     pairs = ((k, v) for k, v in value.items() if isinstance(v, str))
     # A StatefulSet's status names the revisions that the labels of its pods name.
-    named = {owners.REVISION: naming.name}
+    named = {REVISION: naming.name}
     return {naming.key(k): named.get(k, partial(naming.value, k))(v) if v else "" for k, v in pairs}
 
 

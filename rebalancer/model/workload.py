@@ -11,6 +11,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector
 
+HASH, REVISION = "pod-template-hash", "controller-revision-hash"
+"""Labels of pods that tell the revisions of a Deployment, and of a StatefulSet, apart. The templates of a
+Deployment's ReplicaSets have the first."""
 UNASKED = ("failed calling webhook", "Internal error occurred")
 """What the message of a ReplicaFailure has where the API server could not ask a webhook whose failurePolicy
 is Fail, or failed itself: new pods of others may be refused as well."""

@@ -14,13 +14,11 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import HASH, Workload
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import tolerated
 
 _LENGTH = 16
-_OF_THE_REVISION = "pod-template-hash"
-"""Label that a Deployment gives the template of each of its ReplicaSets."""
 
 
 class Fingerprints:
@@ -49,7 +47,7 @@ class Fingerprints:
         template = owner.template
         if template is not None and owner.counted_as != owner.key:
             # As its Deployment has it, which is not read.
-            own = {k: v for k, v in template.labels.items() if k != _OF_THE_REVISION}
+            own = {k: v for k, v in template.labels.items() if k != HASH}
             template = replace(template, labels=own)
         keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
         there = {

@@ -15,7 +15,7 @@ from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import REVISION, Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
@@ -564,10 +564,6 @@ def _is_present(replica_set: Workload, deployment: Workload) -> bool:
     """Whether it is of the revision that its Deployment has come to."""
     its, present = (w.metadata.annotations.get(_REVISION) for w in (replica_set, deployment))
     return its is not None and its == present
-
-
-REVISION = "controller-revision-hash"
-"""Label of a StatefulSet's pods: the revision that they were made from."""
 
 
 def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:

@@ -20,7 +20,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot, candidates
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import HASH, Workload
 from rebalancer.policy.annotations import METHOD, METHOD_WORDS
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.options import PolicyOptions
@@ -203,7 +203,7 @@ class ReplaceFirst:
         asked = owner.selector.requirements if owner.selector is not None else ()
         keys = [r.key for r in asked if r.operator in ("In", "Exists") and r.key in pod.template.labels]
         why = ""
-        for key in sorted(keys, key=lambda k: (k != "pod-template-hash", k)):
+        for key in sorted(keys, key=lambda k: (k != HASH, k)):
             left = without_label(pod.template, key)
             if not (who := next(self._users(key, pod, left), "")):
                 return Release(key, left)

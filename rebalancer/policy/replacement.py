@@ -35,7 +35,14 @@ from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import NodeSelector, canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, Alike, Snapshot
-from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import (
+    HASH,
+    REVISION,
+    RuntimeClass,
+    Scheduling,
+    VerticalPodAutoscaler,
+    Workload,
+)
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import NodeTable
 
@@ -224,12 +231,12 @@ class Replacements:
         if like is None or asked is None or its is None:
             return built
         shown = like.template
-        hashes = {k: v for k, v in asked.labels.items() if k in _OF_A_REVISION}
+        hashes = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
         if hashes and hashes.items() <= shown.labels.items():
             # A pod of the same revision shows what it asks for: perhaps less than the one before.
-            rules = shown.affinity, shown.spread
-            if rules != (built.affinity, built.spread):
-                built = replace(built, affinity=shown.affinity, spread=shown.spread)
+            affinity, spread = shown.affinity, shown.spread
+            if (affinity, spread) != (built.affinity, built.spread):
+                built = replace(built, affinity=affinity, spread=spread)
         beside = (like.template.by_spec or like.template).requests.items()
         wanted = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
         return _at_least(wanted, built)
@@ -397,12 +404,8 @@ def _terms_of(kind: PodAffinity | None) -> Iterator[PodAffinityTerm]:
         yield from (preferred.pod_affinity_term for preferred in kind.preferred)
 
 
-_OF_SETS = frozenset(
-    {"controller-revision-hash", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}
-)
+_OF_SETS = frozenset({REVISION, "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"})
 """Labels that a StatefulSet's controller puts on its pods."""
-_OF_A_REVISION = ("pod-template-hash", "controller-revision-hash")
-"""Labels that tell the revisions of a Deployment, and of a StatefulSet, apart."""
 _BY_DEFAULT = frozenset(f"node.kubernetes.io/{k}" for k in ("not-ready", "unreachable", "memory-pressure"))
 """Every pod may be given tolerations of these, and of extended resources that it asks for."""
 _BY_NOBODY = "default-scheduler"

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.model.selectors import LabelSelector, canonical
+from rebalancer.model.workload import HASH
 
-HASH = "pod-template-hash"
 _REVISION = re.compile(r"(?:^|[/_.-])(?:version|revision|rev|release|build|commit|sha|hash)$", re.IGNORECASE)
 """Label keys that by their name differ from release to release."""
 Json = Mapping[str, Any]

@@ -18,7 +18,8 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, Taint, Toleration, deleted_after
 from rebalancer.model.pod import EVICTED_FOR, REGISTRAR, REJECTED_FOR, Pod, PodTemplate
 from rebalancer.model.snapshot import alike
-from rebalancer.policy.owners import ARRIVAL, REVISION
+from rebalancer.model.workload import REVISION
+from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, among
 
 _SYSTEM, _ARCHITECTURE = "kubernetes.io/os", "kubernetes.io/arch"

@@ -21,8 +21,9 @@ from rebalancer.kube.reading import Objects
 from rebalancer.manifests.documents import Text, manifests_in
 from rebalancer.manifests.located import Insertion, Located, Unreadable, inserted, insertion, located
 from rebalancer.model.pod import Pod
+from rebalancer.model.workload import HASH
 from rebalancer.outcome import CostOutcome, CostResult
-from rebalancer.prevention.rollouts import HASH, Addition, additions, gave_up, rolled_out, why_not
+from rebalancer.prevention.rollouts import Addition, additions, gave_up, rolled_out, why_not
 from rebalancer.prevention.steering import CostChange, Tally
 from rebalancer.runtime.commands.lint import KUSTOMIZATIONS
 from rebalancer.runtime.cycle.clock import Clock

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
@@ -15,13 +15,7 @@ from rebalancer.engine.branches import within
 from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.ledger import (
-    COVERED,
-    ENOUGH,
-    Agreed,
-    Shown,
-    shown_key,
-)
+from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Shown, shown_key
 
 _APART = 60.0
 _TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
@@ -37,6 +31,7 @@ class Verdicts:
         self._lock = threading.Lock()
         self._shown: dict[tuple[str, ...], tuple[int, str]] = {}
         self._missed: dict[tuple[str, ...], None] = {}
+        """By version, profile and branch: of what nothing is shown any more that was before."""
         self._counted = set[tuple[tuple[str, ...], str]]()
         self._counted_at = 0.0
 
@@ -68,15 +63,11 @@ class Verdicts:
                 self._counted_at = now
         return found
 
-    def missed(self) -> Collection[tuple[str, ...]]:
-        """By version, profile and branch: of what nothing is shown any more that was before."""
-        with self._lock:
-            found, self._missed = self._missed, {}
-        return found
-
     def taken_down(self, before: Mapping[str, Shown], now: float) -> dict[str, Shown]:
         """What was shown `before`, with what has come since the last time."""
-        missed, new = self.missed(), self.shown(now)
+        with self._lock:
+            missed, self._missed = self._missed, {}
+        new = self.shown(now)
         shown = {
             key: Shown(now) if s.agrees and any(_shows(key.split("|"), which) for which in missed) else s
             for key, s in before.items()
