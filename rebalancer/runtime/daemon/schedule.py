@@ -13,14 +13,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from queue import SimpleQueue
 from types import FrameType, MappingProxyType
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.interval import IntervalTrigger
 
 from rebalancer.outcome import Observer
 from rebalancer.policy.caps import Cron, parse_cron
@@ -47,17 +45,29 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]
         return datetime.fromtimestamp(found, UTC) + timedelta(seconds=later)
 
 
-def every(seconds: float, jitter: float = 0.0) -> Any:
-    """A trigger every so many seconds, from start to start."""
-    return IntervalTrigger(seconds=seconds, jitter=jitter or None, timezone=UTC)
+class IntervalTrigger(BaseTrigger):  # type: ignore[misc]
+    """Every so many seconds from start to start, plus jitter. Used instead of apscheduler's, which draws the
+    jitter of one start twice: after starts that were missed, a shorter second draw makes one of them due
+    again."""
+
+    def __init__(self, seconds: float, jitter: float = 0.0) -> None:
+        self._seconds = seconds
+        self._jitter = jitter
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Always after now: starts that were missed do not come again."""
+        start = previous_fire_time or now
+        missed = max(0, (now - start) // timedelta(seconds=self._seconds))
+        later = random.uniform(0.0, self._jitter) if self._jitter else 0.0
+        return start + timedelta(seconds=(missed + 1) * self._seconds + later)
 
 
-def trigger_of(settings: Settings) -> Any:
+def trigger_of(settings: Settings) -> BaseTrigger:
     """When cycles start."""
     s = settings.schedule
     if s.cron:
         return CronTrigger(parse_cron(s.cron), ZoneInfo(s.time_zone), s.jitter)
-    return every(s.interval, s.jitter)
+    return IntervalTrigger(s.interval, s.jitter)
 
 
 def silence_of(settings: Settings) -> float:
@@ -98,14 +108,14 @@ class Daemon:
         stop: threading.Event,
         observer: Observer,
         interval: float = 300.0,
-        trigger: Any = None,
+        trigger: BaseTrigger | None = None,
         at_once: bool = True,
         idle: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._cycle = cycle
-        self._trigger = trigger or every(interval)
+        self._trigger = trigger or IntervalTrigger(interval)
         self._at_once = at_once
         self._stop = stop
         self._observer = observer
@@ -155,7 +165,7 @@ class Daemon:
             **at_once,
         )
 
-    def reschedule(self, trigger: Any) -> None:
+    def reschedule(self, trigger: BaseTrigger) -> None:
         """Uses another trigger from now on."""
         self._trigger = trigger
         if self._scheduler is not None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from apscheduler.schedulers import base
 from apscheduler.schedulers.base import BaseScheduler
 
 from rebalancer.outcome import Observer
-from rebalancer.runtime.daemon.schedule import Daemon, every, trigger_of
+from rebalancer.runtime.daemon.schedule import Daemon, IntervalTrigger, trigger_of
 from rebalancer.settings import load_settings
 
 
@@ -43,7 +43,6 @@ class Days:
                 return days.now.astimezone(tz)
 
         monkeypatch.setattr(base, "datetime", Clock)
-        monkeypatch.setattr("apscheduler.triggers.interval.datetime", Clock)
         self.ran: list[datetime] = []
         settings = load_settings(env={}, flags={"schedule": schedule})
         self.daemon = Daemon(
@@ -163,6 +162,20 @@ def test_starts_that_were_missed_are_one_and_then_all_goes_on(
     assert not second or after == [second]
 
 
+def test_a_missed_start_is_not_due_again_where_jitter_is_drawn_long_and_then_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    days = Days(monkeypatch, "2026-06-03T00:00Z", interval="5m", jitter="10s")
+    draws = cycle([10.0, 0.0])
+    monkeypatch.setattr("random.uniform", lambda _a, _b: next(draws))
+    for missed in (1, 2):
+        before = len(days.ran)
+        days.until(days.due + timedelta(minutes=5 * missed, seconds=5))
+        days.until(days.now)
+        assert len(days.ran) == before + 1
+        assert timedelta(0) < days.due - days.now <= timedelta(minutes=5, seconds=10)
+
+
 def test_another_schedule_counts_from_when_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     days = Days(monkeypatch, "2026-06-03T00:00Z", interval="10m")
     assert days.next(1) == ["Wed 03 Jun 00:10:00"]
@@ -170,7 +183,7 @@ def test_another_schedule_counts_from_when_it_is_taken_over(monkeypatch: pytest.
     flags = {"schedule": {"cron": "0 4 * * 0"}}
     days.daemon.reschedule(trigger_of(load_settings(env={}, flags=flags)))
     assert days.next(2) == ["Sun 07 Jun 04:00:00", "Sun 14 Jun 04:00:00"]
-    days.daemon.reschedule(every(60))
+    days.daemon.reschedule(IntervalTrigger(60))
     assert days.next(2) == ["Sun 14 Jun 04:01:00", "Sun 14 Jun 04:02:00"]
 
 
@@ -249,7 +262,7 @@ def test_a_clock_that_is_set_back_does_not_put_cycles_off_for_as_long(
     """Two days ahead at first: what was due by that clock is two days away once it is right."""
     ahead = [172_800.0]
     if by == "interval":
-        schedule: dict[str, Any] = {"trigger": every(300)}
+        schedule: dict[str, Any] = {"trigger": IntervalTrigger(300)}
     else:
         yearly = load_settings(env={}, flags={"schedule": {"cron": "0 0 1 1 *"}})
         schedule = {"trigger": trigger_of(yearly), "at_once": False}
