@@ -25,7 +25,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, Refusal, left_alone, reason, refused
+from rebalancer.planner.plan import LET_LEAVE, Certainty, Refusal, bars, left_alone, reason, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -199,6 +199,8 @@ class Judge:
 
         `also`: nodes that come into question beside those that the filter leaves by itself.
         """
+        if (other := landing.barred_by) is not None:
+            return reason(ReasonCode.NODE_LEAVING, bars(other), remedy=LET_LEAVE)
         if not landing.held.any() or not landing.freed.any():
             return reason(ReasonCode.NO_FEASIBLE_NODE)
         anywhere = landing.anywhere
@@ -339,8 +341,8 @@ class HardJudge(Judge):
                 passing = passing or not lasts
                 if lasts:
                     fixes.append(group)
-            if i in carried and lasts:
-                helps = helps or (group.keeps_out(counts, node, state) if certain else leaves_it)
+            if i in carried and lasts and leaves_it:
+                helps = helps or not certain or group.keeps_out(counts, node, state)
         if passing and not fixes:
             return refused(candidate.pod, ReasonCode.WOULD_WORSEN, _ENDING, nodes=len(nodes))
         return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))

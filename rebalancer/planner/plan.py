@@ -340,6 +340,14 @@ def lets_preempt(pod: Pod, other: Pod) -> Refusal:
     return refused(pod, ReasonCode.PENDING_PODS, message)
 
 
+LET_LEAVE = "let the drain end"
+
+
+def bars(other: Pod) -> str:
+    """What keeps a pod: the replacement could find no node, as another pod may leave its node first."""
+    return f"its replacement may find no node once {other.key} leaves {other.node_name}, as it has to"
+
+
 LAST_NEAR = "it is the last pod in its domain that another's required affinity names"
 
 

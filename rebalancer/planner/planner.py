@@ -107,7 +107,8 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     highest = hard.classes.highest_priority if view.pending else 0
     unsettled = settle(view.simulation, view.pending, highest)
     owners, replacements = view.evictable.owners, view.evictable.replacements
-    leaving = Expelling(view.simulation).pods(view.snapshot)
+    leaving = [*Expelling(view.simulation).pods(view.snapshot)]
+    view.simulation.expect(leaving)
     to_come = to_be_made(owners, replacements, view.simulation, leaving)
     waiting = Waiting(view.simulation, hard.groups, unsettled, to_come)
 

@@ -24,9 +24,9 @@ from rebalancer.model.node import HOSTNAME, deleted_after, is_drained, is_going,
 from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.groups import Groups, can_conflict, can_open, conflicts_at_all
 from rebalancer.planner.cluster.kubelets import expelling
-from rebalancer.planner.cluster.placing import Placing, by_template, can_open
+from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
 from rebalancer.policy.owners import Owners
@@ -65,8 +65,8 @@ class Expelling:
         """The names of all that could be among them."""
 
     def pods(self, snapshot: Snapshot) -> Iterator[Pod]:
-        """Those that have to go; pods of DaemonSets, and static ones, stay. `snapshot`: of the pods on these
-        nodes, and of those that end."""
+        """Those that have to go, with or without an owner that makes them anew; pods of DaemonSets, and
+        static ones, stay. `snapshot`: of the pods on these nodes, and of those that end."""
         leaving = self._going | (self._cordoned & {p.node_name for p in snapshot.over if p.terminating})
         for some in _moving(snapshot, leaving | self._tainted.keys()):
             for pod in some.pods:
@@ -97,9 +97,9 @@ class Expelling:
 
 
 def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
-    """The pods on these nodes that will be made anew elsewhere."""
+    """The pods on these nodes that are not made for them alone."""
     for some in among(snapshot.live, nodes) if nodes else ():
-        if some.owner is not None and some.owner.kind not in _STAY:
+        if some.owner is None or some.owner.kind not in _STAY:
             yield some
 
 
@@ -135,7 +135,8 @@ def to_be_made(
     """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`)."""
     anew = partial(_anew, owners, replacements)
     rolls = [*_rolling(owners, replacements, simulation)]
-    return ToBeMade(anew(owners.made_again), anew(leaving), rolls, [*_coming(owners, replacements)])
+    owned = (p for p in leaving if p.owner is not None)
+    return ToBeMade(anew(owners.made_again), anew(owned), rolls, [*_coming(owners, replacements)])
 
 
 def _anew(owners: Owners, replacements: Replacements, pods: Iterable[Pod]) -> list[Pod]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.interpod_terms import SelectsAll
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import canonical
@@ -173,6 +174,14 @@ class Groups:
 def conflicts_at_all(template: PodTemplate) -> bool:
     """Whether a pod can conflict with any other; two that cannot never conflict with each other."""
     return bool(template.attaches or template.host_ports or _terms(template))
+
+
+def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> bool:
+    """Whether a placement of the one can open a node to the other."""
+    near = tuple(state.terms.selects(term) for term, _ in state.terms.of(waiting).required)
+    if near and SelectsAll(near).weigh(placed):
+        return True
+    return any(c.counts(placed.namespace, placed.labels) for c in state.constraints(waiting, hard=True))
 
 
 def can_conflict(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = False) -> bool:

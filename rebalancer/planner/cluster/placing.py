@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.engine.state.interpod_terms import SelectsAll
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.cluster.groups import can_open
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.spread.arrays import Bools, Rows
 
@@ -37,14 +37,6 @@ def by_template(pods: Iterable[tuple[Hashable, PodTemplate]]) -> list[Waits]:
     for key, template in pods:
         found.setdefault(id(template), (template, []))[1].append(key)
     return [Waits(template, tuple(keys)) for template, keys in found.values()]
-
-
-def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> bool:
-    """Whether a placement of the one can open a node to the other."""
-    near = tuple(state.terms.selects(term) for term, _ in state.terms.of(waiting).required)
-    if near and SelectsAll(near).weigh(placed):
-        return True
-    return any(c.counts(placed.namespace, placed.labels) for c in state.constraints(waiting, hard=True))
 
 
 class _Left:

@@ -39,7 +39,7 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.groups import Group, can_conflict, can_open, conflicts_at_all
 from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
@@ -112,13 +112,15 @@ class Landing(Struct, frozen=True, eq=False):
 
     `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that are
     open without the pods that may be gone or not be there yet. `release`: how the victim is released, if it
-    is: it stays until the replacement is there, and `freed` is as `held`.
+    is: it stays until the replacement is there, and `freed` is as `held`. `barred_by`: one that has to leave
+    its node, if there may be no node once such pods have.
     """
 
     held: Bools
     freed: Bools
     later: Bools
     release: Release | None = None
+    barred_by: Pod | None = None
 
     @property
     def anywhere(self) -> Bools:
@@ -213,6 +215,12 @@ class Simulation:
         self.starting |= self._short_of_daemons()
         self.barred |= self.starting
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+        self._expelled: Sequence[Pod] = ()
+        self._tied: dict[int, tuple[PodTemplate, list[Pod]]] = {}
+
+    def expect(self, expelled: Sequence[Pod]) -> None:
+        """These pods have to leave their nodes: any of them may be gone when a replacement is placed."""
+        self._expelled, self._tied = expelled, {}
 
     def place_early(self, pod: Pod, row: int) -> None:
         """A waiting pod is placed that may find its node only after a replacement has found one."""
@@ -401,7 +409,8 @@ class Simulation:
             # The target is placed while the source runs and counts; KubeVirt keeps it off the source's node.
             there = framework.feasible(replacement).copy()
             there[self.state.table.index[victim.node_name]] = False
-            return Landing(self.shared.of(there), self.shared.of(there), self.state.table.none)
+            found = Landing(self.shared.of(there), self.shared.of(there), self.state.table.none)
+            return self._as_others_leave(victim, replacement, found)
         with self.without(victim, release=release) as leaving:
             held = None if after_gone else framework.feasible(replacement)
             if release is None:
@@ -409,8 +418,57 @@ class Simulation:
             freed = framework.feasible(replacement) if release is None or held is None else held
             held = freed if held is None else held
             if self.unsure:
-                return replace(self._without_unsure(replacement, held, freed), release=release)
-        return Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none, release)
+                found = replace(self._without_unsure(replacement, held, freed), release=release)
+            else:
+                found = Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none, release)
+            return self._as_others_leave(victim, replacement, found)
+
+    def _as_others_leave(self, victim: Pod, replacement: PodTemplate, found: Landing) -> Landing:
+        """The landing, whichever of those have gone by then that have to leave their nodes.
+
+        Each that goes lets the replacement rather into its own domain by maxSkew, and bars the others.
+        """
+        state, none = self.state, self.state.table.none
+        gone = {
+            key: state.pods[key].row
+            for key in map(key_of, self._ties(replacement))
+            if key != key_of(victim) and key in state.pods
+        }
+        if not gone or not found.held.any():
+            return found
+
+        def without(keys: Iterable[Hashable]) -> Bools:
+            with state.removed(keys):
+                return self.framework(replacement).feasible(replacement).copy()
+
+        every = without(gone)
+        lasts, open_ = every & found.held & found.freed, every
+        for topology in {c.topology_key for c in state.constraints(replacement, hard=True)}:
+            ids = state.table.domains(topology).ids
+            domains = {int(ids[row]) for row in gone.values()}
+            for domain in domains if len(domains) > 1 else ():
+                open_ = open_ | without([k for k, row in gone.items() if ids[row] == domain])
+                if (lasts & (ids == domain)).any():
+                    lasts &= (ids != domain) | without([k for k, row in gone.items() if ids[row] != domain])
+        if not lasts.any():
+            first = next(p for p in self._expelled if key_of(p) in gone)
+            return Landing(none, none, none, found.release, first)
+        return replace(found, later=found.later | (open_ & ~found.held & ~found.freed))
+
+    def _ties(self, replacement: PodTemplate) -> list[Pod]:
+        """Those that have to leave their nodes whose end can matter to where the replacement may go."""
+        found = self._tied.get(id(replacement))
+        if found is None:
+            some, matters = list[Pod](), dict[int, bool]()
+            for p in self._expelled:
+                t = p.template
+                if id(t) not in matters:
+                    opens = can_open(self.state, t, replacement)
+                    matters[id(t)] = opens or can_conflict(t, replacement, beyond_node=True)
+                if matters[id(t)]:
+                    some.append(p)
+            found = self._tied[id(replacement)] = replacement, some
+        return found[1]
 
     def named(self, rows: Rows) -> tuple[str, ...]:
         """The names of the nodes with these numbers, one tuple for equal rows."""

@@ -25,8 +25,7 @@ from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.bystanders import NOTHING, Beside, SpokenFor, ToBeMade, never_filled
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
-from rebalancer.planner.cluster.placing import can_open
+from rebalancer.planner.cluster.groups import Groups, can_conflict, can_open, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, comes_first
 from rebalancer.policy.owners import ARRIVAL

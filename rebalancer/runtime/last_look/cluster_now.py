@@ -73,6 +73,7 @@ class ClusterNow:
         leaving = [*self._expelling.pods(snapshot)]
         self._expelled = {p.uid for p in leaving}
         self._restless, self._needed = self._known(leaving, victims)
+        self.expect(())
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
@@ -133,29 +134,34 @@ class ClusterNow:
         new = (p for p, was in found if whole or was is None or was.uid != p.uid or not was.waits)
         return [self._placeable(p) for p in new]
 
-    def begun(
-        self, victims: Collection[str], coming: Mapping[str, int], *, whole: bool
-    ) -> tuple[Snapshot, list[Pod]]:
-        """What has begun since the plan, as far as pods are made for it: owners that were changed, sets whose
-        pods somebody ends, and those that have fewer pods, with all their pods; and the pods that have to
-        leave their nodes, if one is among them that had not. `victims`: uids of pods that the plan has ended;
-        `coming`: how many pods of each owner's uid are not there yet because of that; `whole`: what had begun
-        before the plan counts, too."""
+    def expect(self, victims: Collection[str]) -> None:
+        """Finds the pods that have to leave their nodes by now, without regard to `victims`, the uids of pods
+        that the plan has ended."""
+        self._ended_by_others = [p for p in self._ending.values() if p.uid not in victims]
+        self._to_leave = [p for name in sorted(self._expelling.nodes) for p in self._on[name].values()]
+        pods = (*self._ended_by_others, *self._to_leave)
+        found = replace(self.simulation.snapshot, now=self._now(), nodes=self.nodes, pods=pods)
+        self._leaving = list(self._expelling.pods(found))
+        self.simulation.expect(self._leaving)
+
+    def begun(self, coming: Mapping[str, int], *, whole: bool) -> tuple[Snapshot, list[Pod]]:
+        """What has begun since the plan, as of `expect`, as far as pods are made for it: owners that were
+        changed, sets whose pods somebody ends, and those that have fewer pods, with all their pods; and the
+        pods that have to leave their nodes, if one is among them that had not. `coming`: how many pods of
+        each owner's uid are not there yet, as the plan has ended them; `whole`: what had begun before the
+        plan counts, too."""
         every, before = self._watched.workloads(""), self._restless if whole else ()
         changed = [
             w
             for w in every
             if self._generations.get(w.metadata.uid) != w.metadata.generation or w.metadata.uid in before
         ]
-        ended = (p for p in self._ending.values() if whole or p.uid not in self._ended)
-        ending = [p for p in ended if p.uid not in victims]
+        ending = [p for p in self._ended_by_others if whole or p.uid not in self._ended]
         sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
         owners = {o.uid for o in sets} | {w.metadata.uid for w in changed}
         # A ReplicaSet makes the next one at once, if its controller is not behind.
         owners.update(u for u, n in self._had.items() if len(self._of[u]) + coming.get(u, 0) < n)
-        there = [p for name in sorted(self._expelling.nodes) for p in self._on[name].values()]
-        found = replace(self.simulation.snapshot, now=self._now(), nodes=self.nodes, pods=(*ending, *there))
-        leaving = list(self._expelling.pods(found))
+        leaving = self._leaving
         if not whole and self._expelled.issuperset(p.uid for p in leaving):
             leaving = []
         owners.update(p.owner.uid for p in leaving if p.owner is not None)
@@ -164,12 +170,13 @@ class ClusterNow:
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
         wanted = (replace(w, replicas=w.replicas - coming.get(w.metadata.uid, 0)) for w in family)
-        pods = {
-            key_of(p): p for p in (*found.pods, *(p for u in sorted(owners) for p in self._of[u].values()))
-        }
+        of_them = (p for u in sorted(owners) for p in self._of[u].values())
+        pods = {key_of(p): p for p in (*ending, *self._to_leave, *of_them)}
         sizing = (self._watched.vertical_autoscalers(n) for n in sorted({w.namespace for w in family}))
         found = replace(
-            found,
+            self.simulation.snapshot,
+            now=self._now(),
+            nodes=self.nodes,
             pods=tuple(pods.values()),
             workloads=tuple(wanted),
             vertical_autoscalers=tuple(chain.from_iterable(sizing)),

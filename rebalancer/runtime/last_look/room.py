@@ -31,10 +31,10 @@ from rebalancer.model.workload import RuntimeClass, Workload
 from rebalancer.planner.cluster.bystanders import to_be_made
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
-from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.simulation import Landing, Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
-from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan
+from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan, bars
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers, differs, edited
@@ -181,7 +181,7 @@ class Room:
 
     def may_overlap(self, move: Move, away: Away) -> bool:
         """Whether the move and those in flight may be in flight together. Raises CacheNotReadyError."""
-        self._cluster.catch_up()
+        self._catch_up(self._cluster, away)
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:
             return True  # `why_not` says so
@@ -232,11 +232,16 @@ class Room:
     def why_not(self, move: Move, away: Away = NOBODY) -> Reason | None:
         """Why the move would not do what it was planned for; None if it would. Raises CacheNotReadyError."""
         cluster = self._cluster
-        cluster.catch_up()
+        self._catch_up(cluster, away)
         reason = self._still_missing(move) if move.awaits else self._why_not(move, cluster, away)
         if reason is None:
             return None
         return _with_nodes(reason, *cluster.changed_nodes({move.pod.node_name, *move.destinations}))
+
+    @staticmethod
+    def _catch_up(cluster: ClusterNow, away: Away) -> None:
+        cluster.catch_up()
+        cluster.expect({m.pod.uid for m in away.gone})
 
     @cached_property
     def _with_new(self) -> ClusterNow:
@@ -256,7 +261,7 @@ class Room:
                 return changed(f"since the plan, a node that is there would take {pod.key}'s replacement")
         if (reason := self.preempts(move)) is not None:
             return reason
-        self._with_new.catch_up()
+        self._catch_up(self._with_new, NOBODY)
         return self._why_not(move, self._with_new, NOBODY)
 
     def preempts(self, move: Move) -> Reason | None:
@@ -281,8 +286,8 @@ class Room:
         by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
-        if not landing.held.any() or not landing.freed.any():
-            return changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
+        if why := _nowhere(landing):
+            return changed(f"since the plan, of {pod.key}: {why}")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
         why = self._not_known(move, simulation, pod, by_scores=by_scores)
@@ -348,7 +353,7 @@ class Room:
                 own[p.owner.uid] -= 1
             else:
                 came.append(p)
-        begun, leaving = cluster.begun({m.pod.uid for m in away.gone}, own, whole=whole)
+        begun, leaving = cluster.begun(own, whole=whole)
         if not (came or begun.pods or begun.workloads):
             return None
         owners = Owners(begun, PolicyOptions())
@@ -534,6 +539,14 @@ class Room:
     def rather(self, pod: Pod) -> str:
         """The uid of the pod that goes instead, as of the last answer of `needed`; "" for none."""
         return self._rather.get(pod.uid, "")
+
+
+def _nowhere(landing: Landing) -> str:
+    """Why the replacement has no node to go to, in words; "" if it has."""
+    if landing.barred_by is not None:
+        return bars(landing.barred_by)
+    none = not landing.held.any() or not landing.freed.any()
+    return "its replacement has lost every node that it could go to" if none else ""
 
 
 def _default(snapshot: Snapshot) -> set[tuple[str, int]]:
