@@ -298,6 +298,27 @@ def test_a_pause_meets_a_running_daemon(server: ApiServer, tmp_path: Path) -> No
         assert d.end() == 0
 
 
+def test_a_pause_that_is_written_with_a_past_end_meets_a_running_daemon(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """Nobody writes a pause that is over: the year is a slip."""
+    past = {PAUSE: "2001-01-01T00:00:00Z incident 4711"}
+    slow = BRISK.replace("perSecond: 0", "perSecond: 0.2").replace("interval: 1s", "interval: 2s")
+    with moving(server), daemon(server, tmp_path, slow, "--execute") as d:
+        until(lambda: evictions(server) == 1)
+        server.store.modify(
+            "ConfigMap",
+            "rebalancer-brake",
+            "default",
+            lambda o: o["metadata"].setdefault("annotations", {}).update(past),
+        )
+        until(lambda: "whose end was past when it was written" in d.said() or evictions(server) == 4)
+        assert evictions(server) < 4
+        assert call(server, tmp_path, "resume").returncode == 0
+        until(lambda: evictions(server) == 4)
+        assert d.end() == 0
+
+
 @pytest.mark.parametrize("wrong", ["2", "0s", "soon"])
 def test_a_pause_for_no_time_is_a_wrong_use(wrong: str, server: ApiServer, tmp_path: Path) -> None:
     assert call(server, tmp_path, "pause", "--for", wrong).returncode == 2

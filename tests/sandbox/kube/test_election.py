@@ -20,6 +20,7 @@ from rebalancer.kube.leases import BrakeSeen
 from rebalancer.runtime.cycle.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
+from tests.support.sandbox.faults import Until
 from tests.support.servers.api import connected
 from tests.support.waiting import until
 
@@ -232,6 +233,23 @@ def test_a_jump_of_ones_own_clock_ends_leading_at_once(server: ApiServer) -> Non
         jump[0] = 60.0
         assert not a.still_leading()
         until(a.still_leading)
+
+
+def test_a_leader_counts_from_when_it_asked_not_from_when_it_was_answered(server: ApiServer) -> None:
+    """Others may have seen the lease change long before the answer is here."""
+    jump, asked = [0.0], list[list[str]]()
+
+    def late() -> bool:
+        jump[0] = 60.0
+        return True
+
+    def led(_: bool) -> None:
+        asked.append([access.verb for access in server.accesses if access.resource == "leases"])
+
+    server.faults.add(Until(late), verb="create", resource="leases", times=1)
+    with running(server, "a", on_change=led, monotonic=lambda: time.monotonic() + jump[0]):
+        until(lambda: asked)
+    assert "update" in asked[0], "it leads by its next renewal only"
 
 
 def test_what_is_not_allowed_or_not_there_is_said(server: ApiServer) -> None:

@@ -325,9 +325,12 @@ def test_an_annotation_on_the_deployment_is_heard(world: World) -> None:
         ({"annotations": {"rebalancer.io/evict": "false"}}, ReasonCode.CHANGED_SINCE_PLAN),
         ({"annotations": {"rebalancer.io/pause": "incident"}}, ReasonCode.PAUSED_BY_ANNOTATION),
         ({"labels": {"spread": None}}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"labels": {"spread": "no"}}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"annotations": {"openshift.io/node-selector": "pool=x"}}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"annotations": {"linkerd.io/inject": "enabled"}}, ReasonCode.CHANGED_SINCE_PLAN),
         ({"annotations": {"seen": "now"}}, None),
     ],
-    ids=["protected", "paused", "out of the scope", "a remark"],
+    ids=["protected", "paused", "out of the scope", "another value", "a selector", "a proxy", "a remark"],
 )
 def test_what_is_said_on_the_namespace_after_the_plan_is_heard(
     world: World, change: Any, code: ReasonCode | None
