@@ -6,13 +6,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, Volume
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
 from rebalancer.model.workload import REVISION, Workload
@@ -221,6 +222,19 @@ class Owners:
                 found.append((w, min(number, _MOST_TO_COME)))
         return found
 
+    def claims_to_come(self, owner: Workload, number: int) -> Iterator[tuple[Volume, ...]]:
+        """Of each of so many pods that an owner has `to_come`, the claims that are there for it already, as a
+        StatefulSet keeps them."""
+        there = {p.name for p in (*self.active(owner), *self.made_again)}
+        missing = [name for name in _names(owner) if name not in there and owner.claim_templates]
+        for name, _ in zip_longest(missing[:number], range(number), fillvalue=""):
+            every = ((volume, f"{volume}-{name}") for volume in sorted(owner.claim_templates))
+            yield tuple(
+                Volume(volume, "persistentVolumeClaim", claim=claim)
+                for volume, claim in every
+                if f"{owner.namespace}/{claim}" in self._snapshot.claims
+            )
+
     @remembered(by=lambda owner: owner.key)
     def youngest(self, owner: Workload) -> Pod | None:
         """The pod that was made last for the application, of whatever revision."""
@@ -253,7 +267,7 @@ class Owners:
         Deployment the ReplicaSet. The owner itself where that is not known yet."""
         if owner.template is None or owner.observed_generation < owner.metadata.generation:
             return owner
-        if owner.kind == "StatefulSet" and owner.update_revision and not owner.partition:
+        if owner.kind == "StatefulSet" and owner.update_revision:
             labels = {**owner.template.labels, REVISION: owner.update_revision}
             return replace(owner, template=replace(owner.template, labels=labels))
         family = (s for s in self._of_deployment.get(owner.key, ()) if s.template is not None)
@@ -543,7 +557,7 @@ class Owners:
         name = f"StatefulSet {owner.name}"
         if (reason := two_revisions(owner, active)) is not None:
             return reason
-        wanted = {f"{owner.name}-{owner.first_ordinal + n}" for n in range(owner.replicas)}
+        wanted = _names(owner)
         if beyond := sorted(p.name for p in active if p.name not in wanted):
             return Reason(
                 ReasonCode.OWNER_SCALING,
@@ -564,6 +578,11 @@ def _is_present(replica_set: Workload, deployment: Workload) -> bool:
     """Whether it is of the revision that its Deployment has come to."""
     its, present = (w.metadata.annotations.get(_REVISION) for w in (replica_set, deployment))
     return its is not None and its == present
+
+
+def _names(owner: Workload) -> list[str]:
+    """Of all pods that a StatefulSet wants, in the order in which it makes them."""
+    return [f"{owner.name}-{owner.first_ordinal + n}" for n in range(owner.replicas)]
 
 
 def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:

@@ -67,11 +67,14 @@ class VerticalAutoscalers:
             if ref is not None and (not off or any(v.spec.boosts)):
                 self._targets[v.metadata.namespace, ref.kind, ref.name].append(v)
 
-    def applied(self, template: PodTemplate, owner: Workload, above: Workload | None) -> PodTemplate:
+    def applied(
+        self, template: PodTemplate, owner: Workload, above: Workload | None, *, exactly: bool = False
+    ) -> PodTemplate:
         """The template with what is recommended where that is more; the same where nobody sets requests.
         `above`: the owner's own controller, where that is known.
 
-        What becomes less is not relied on: the recommendation changes, too.
+        What becomes less is not relied on, unless `exactly` that is asked for: the recommendation changes,
+        too.
         """
         targets = self._of(owner, above)
         if not targets:
@@ -79,7 +82,7 @@ class VerticalAutoscalers:
         more: Requests = {}
         # The pod itself may have been boosted: what it asks for without that stands in the owner's template.
         asked = {c.name: c for c in owner.template.containers} if owner.template is not None else {}
-        containers = tuple(_raised(c, asked.get(c.name, c), targets, more) for c in template.containers)
+        containers = tuple(_set(c, asked.get(c.name, c), targets, more, exactly) for c in template.containers)
         return replace(_larger_by(more, template), autosized=True, containers=containers)
 
     def _of(self, owner: Workload, above: Workload | None) -> list[VerticalPodAutoscaler]:
@@ -93,15 +96,22 @@ class VerticalAutoscalers:
         return [v for found in every for v in found]
 
 
-def _raised(
-    container: Container, asked: Container, targets: list[VerticalPodAutoscaler], more: Requests
+def _set(
+    container: Container,
+    asked: Container,
+    targets: list[VerticalPodAutoscaler],
+    more: Requests,
+    exactly: bool,
 ) -> Container:
     """The container with the largest requests of all; by how much they grow goes into `more`."""
-    requests = dict(container.requests)
+    wanted: Requests = {}
     for v in targets:
-        at_least(requests, _set_by(v, asked))
+        at_least(wanted, _set_by(v, asked))
+    requests = {**container.requests, **wanted}
+    if not exactly:
+        at_least(requests, container.requests)
     grown = {r: n - container.requests.get(r, 0) for r, n in requests.items()}
-    add(more, {r: n for r, n in grown.items() if n > 0})
+    add(more, {r: n for r, n in grown.items() if n})
     return replace(container, requests=requests) if any(grown.values()) else container
 
 
@@ -176,10 +186,7 @@ class Replacements:
     @remembered(by=lambda template, owner: (owner.key, id(owner.template), id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The replacement of a pod of this template under this owner."""
-        # What a resize has it take for now is no part of the new pod, nor what ends with the old one.
-        built = self._ranked(_build(_with_new_volumes(template.by_spec or template), owner.template), owner)
-        if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
-            built = _run_by(runs, built, owner.template or built)
+        built, runs = self._made(template, owner), self._runs(owner)
         less = _less(built, owner.template) if owner.template is not None else {}
         if (newest := self.newest(owner)) is not None:
             # What admission has come to give new pods, a larger sidecar or a smaller, it gives the next one.
@@ -194,10 +201,22 @@ class Replacements:
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
         if less:
             built = replace(built, may_lack=less)
+        return self._sized(built, owner)
+
+    def _made(self, template: PodTemplate, owner: Workload) -> PodTemplate:
+        # What a resize has it take for now is no part of the new pod, nor what ends with the old one.
+        built = self._ranked(_build(_with_new_volumes(template.by_spec or template), owner.template), owner)
+        runs = self._runs(owner)
+        return _run_by(runs, built, owner.template or built) if runs is not None else built
+
+    def _runs(self, owner: Workload) -> RuntimeClass | None:
+        return self._runtime_classes.get(owner.runtime_class)
+
+    def _sized(self, built: PodTemplate, owner: Workload, *, exactly: bool = False) -> PodTemplate:
         if self._snapshot is None or self._autoscalers is None:
             return built
         above = self._snapshot.owner_of(owner.namespace, owner.owner)
-        return self._autoscalers.applied(built, owner, above)
+        return self._autoscalers.applied(built, owner, above, exactly=exactly)
 
     @remembered(by=lambda owner: owner.key)
     def newest(self, owner: Workload) -> PodTemplate | None:
@@ -223,23 +242,45 @@ class Replacements:
     )
     def next_of(
         self, template: PodTemplate, owner: Workload, like: Pod | None, made_by: Workload | None
-    ) -> PodTemplate:
-        """The next pod of an owner in place of one of this template. What admission gave another pod of it
-        (`like`) beside its maker's template, such as a sidecar, it gives the next one."""
+    ) -> tuple[PodTemplate, PodTemplate, PodTemplate]:
+        """The next pod of an owner in place of one of this template: with all that this has; as this is; and
+        as the owner's template has it. One object where it is the same to the scheduler. What admission gave
+        another pod of the owner (`like`) beside its maker's template, such as a sidecar, it gives the next
+        one."""
         built, asked = self.of(template, owner), owner.template
+        as_is = _with_new_volumes(template.by_spec or template)
+        if asked is None:
+            return built, self._if_other(as_is, built), built
         its = made_by.template if made_by is not None else None
-        if like is None or asked is None or its is None:
-            return built
-        shown = like.template
-        hashes = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
-        if hashes and hashes.items() <= shown.labels.items():
-            # A pod of the same revision shows what it asks for: perhaps less than the one before.
-            affinity, spread = shown.affinity, shown.spread
-            if (affinity, spread) != (built.affinity, built.spread):
-                built = replace(built, affinity=affinity, spread=spread)
-        beside = (like.template.by_spec or like.template).requests.items()
-        wanted = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
-        return _at_least(wanted, built)
+        more: Requests = {}
+        if like is not None and its is not None:
+            beside = (like.template.by_spec or like.template).requests.items()
+            more = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
+            built = _at_least(more, built)
+            if _names(like.template) <= _names(its):
+                more = {}  # it takes more in the template's own containers, if at all
+        present = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
+        bare = built
+        if built.autosized or not present or not present.items() <= template.labels.items():
+            bare = self._if_other(_at_least(more, self._bare(as_is, asked, owner)), built)
+        return built, self._if_other(as_is, built), bare
+
+    def _if_other(self, made: PodTemplate, than: PodTemplate) -> PodTemplate:
+        """The first, unless it is the same to the scheduler as the other."""
+        labels = self._selected_by(made.namespace)
+        mine, theirs = ({k: v for k, v in t.labels.items() if k in labels} for t in (made, than))
+        same = (mine, made.requests) == (theirs, than.requests)
+        return than if same and not (_goes_elsewhere(made, than) or _goes_elsewhere(than, made)) else made
+
+    def _bare(self, pod: PodTemplate, asked: PodTemplate, owner: Workload) -> PodTemplate:
+        """The next pod with no more than its owner's template asks for and vertical autoscalers give it."""
+        labels, affinity = {**pod.labels, **asked.labels}, asked.affinity
+        if pod.affinity is not None and not any(_differing(pod.affinity, asked.affinity)):
+            affinity = _merged_again(pod, asked.affinity, labels)
+        bare = replace(
+            asked, labels=labels, affinity=affinity, volumes=pod.volumes, controller=pod.controller
+        )
+        return self._sized(self._made(bare, owner), owner, exactly=True)
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority that its class, or the default one, gives now.
@@ -649,6 +690,10 @@ def _images(template: PodTemplate) -> set[tuple[str, str]]:
 
 def _larger(mine: Requests, theirs: Requests) -> Requests:
     return mine if mine == theirs else {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
+
+
+def _names(template: PodTemplate) -> set[str]:
+    return {c.name for c in (*template.containers, *template.init_containers)}
 
 
 def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:

@@ -103,13 +103,6 @@ def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
             yield some
 
 
-def _next(template: PodTemplate, owner: Workload, owners: Owners, replacements: Replacements) -> PodTemplate:
-    """What the owner makes next in place of a pod of this template, as its youngest pod shows."""
-    like = owners.youngest(owner)
-    made_by = owners.of(like) if like is not None else None
-    return replacements.next_of(template, owners.maker(owner), like, made_by)
-
-
 class ToBeMade(NamedTuple):
     """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
     to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
@@ -125,53 +118,98 @@ class ToBeMade(NamedTuple):
         """All of them; one that has to leave its node and is rolled out comes twice."""
         return chain(self.again, self.leaving, (p for p, _ in self.rolls), self.coming)
 
+    @property
+    def anew(self) -> dict[Hashable, Pod]:
+        """Those on nodes. A pod that has to leave its node, too, is made as the rollout has it."""
+        return {key_of(p): p for p in (*self.leaving, *(p for p, _ in self.rolls))}
+
+    @property
+    def leaves(self) -> list[Pod]:
+        """Those of `anew` that will not find the room that they had."""
+        back = {key_of(p) for p, grows in self.rolls if not grows} - {key_of(p) for p in self.leaving}
+        return [p for key, p in self.anew.items() if key not in back]
+
 
 NOTHING = ToBeMade()
 
 
 def to_be_made(
     owners: Owners, replacements: Replacements, simulation: Simulation, leaving: Iterable[Pod]
-) -> ToBeMade:
-    """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`)."""
-    anew = partial(_anew, owners, replacements)
-    rolls = [*_rolling(owners, replacements, simulation)]
+) -> list[ToBeMade]:
+    """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`).
+
+    Of a pod that is made anew it is not known for sure what it will be: with all that the former one had and
+    others have; as the former one, before a rollout gets there; or as its owner's template has it, perhaps
+    smaller and without former rules. Where these differ, it is all that in each reading."""
+    readings = _Readings(owners, replacements)
     owned = (p for p in leaving if p.owner is not None)
-    return ToBeMade(anew(owners.made_again), anew(owned), rolls, [*_coming(owners, replacements)])
+    again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
+    rolls, coming = [*_rolling(owners, readings, simulation)], [*_coming(owners, readings)]
+
+    def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
+        return ToBeMade([*map(of, again)], [*map(of, left)], [(of(r), grows) for r, grows in rolls], coming)
+
+    found = [whole(lambda r: r.full)]
+    if any(r.as_is is not r.full for r in (*again, *left)):
+        found.append(whole(lambda r: r.as_is)._replace(rolls=()))
+    if any(r.asked is not r.full for r in (*again, *left, *(r for r, _ in rolls))):
+        found.append(whole(lambda r: r.asked))
+    return found
 
 
-def _anew(owners: Owners, replacements: Replacements, pods: Iterable[Pod]) -> list[Pod]:
-    """These pods as their owners make them again; as they are where the owner is not known."""
-    return [
-        replace(p, template=_next(p.template, owner, owners, replacements)) if owner is not None else p
-        for p, owner in ((p, owners.of(p)) for p in pods)
-    ]
+class _Reading(NamedTuple):
+    """The pod as it may be made anew; see `to_be_made`."""
+
+    full: Pod
+    as_is: Pod
+    asked: Pod
 
 
-def _coming(owners: Owners, replacements: Replacements) -> Iterator[Pod]:
+class _Readings:
+    """How pods may be made anew by their owners."""
+
+    def __init__(self, owners: Owners, replacements: Replacements) -> None:
+        self._owners, self._replacements = owners, replacements
+
+    def of(self, pod: Pod) -> _Reading:
+        """The pod itself, where its owner is not known."""
+        owner = self._owners.of(pod)
+        return self.under(owner, pod) if owner is not None else _Reading(pod, pod, pod)
+
+    def under(self, owner: Workload, pod: Pod) -> _Reading:
+        """As this owner makes it, of its present revision or, as it is, of the pod's own."""
+        like = self._owners.youngest(owner)
+        made_by = self._owners.of(like) if like is not None else None
+        full, *others = self._replacements.next_of(pod.template, self._owners.maker(owner), like, made_by)
+        made = replace(pod, template=full)
+        return _Reading(made, *(made if t is full else replace(pod, template=t) for t in others))
+
+
+def _coming(owners: Owners, readings: _Readings) -> Iterator[Pod]:
     """Those of `Owners.to_come`."""
     for owner, number in owners.to_come:
-        if owner.template is not None:
-            template = _next(owner.template, owner, owners, replacements)
-            yield from (Pod(owner.name, owner.namespace, "", template) for _ in range(number))
+        if owner.template is None:
+            continue
+        pod = readings.under(owner, Pod(owner.name, owner.namespace, "", owner.template)).full
+        for claims in owners.claims_to_come(owner, number):
+            kept = replace(pod.template, volumes=(*pod.template.volumes, *claims)) if claims else pod.template
+            yield replace(pod, template=kept) if claims else pod
 
 
-def _rolling(
-    owners: Owners, replacements: Replacements, simulation: Simulation
-) -> Iterator[tuple[Pod, bool]]:
+def _rolling(owners: Owners, readings: _Readings, simulation: Simulation) -> Iterator[tuple[_Reading, bool]]:
     """Those of `Owners.replaced_in_place`, first such as take more or go elsewhere. The others find the room
     that they had."""
     at = simulation.state.table.index
     back = cache(partial(_back, simulation))
+
+    def grows(p: Pod, new: PodTemplate) -> bool:
+        if _is_more(new.requests, p.template.requests):
+            return True
+        return p.node_name in at and not back(p.template, new)[at[p.node_name]]
+
     for owner, pods, number in owners.replaced_in_place():
-        made = ((p, _next(p.template, owner, owners, replacements)) for p in pods)
-        judged = [
-            (
-                replace(p, template=new),
-                _is_more(new.requests, p.template.requests)
-                or (p.node_name in at and not back(p.template, new)[at[p.node_name]]),
-            )
-            for p, new in made
-        ]
+        made = ((p, readings.under(owner, p)) for p in pods)
+        judged = [(r, any(grows(p, new.template) for new in (r.full, r.asked))) for p, r in made]
         yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
 
 

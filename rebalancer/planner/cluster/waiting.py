@@ -114,28 +114,29 @@ class Waiting:
         simulation: Simulation,
         groups: Groups,
         unsettled: Iterable[Pod],
-        made: ToBeMade = NOTHING,
+        made: Sequence[ToBeMade] = (NOTHING,),
     ) -> None:
-        """`made`: who waits for another's end may lose its node to any of them."""
+        """`made`: who waits for another's end may lose its node to any of them. See `to_be_made`."""
         self._simulation = simulation
         self._groups = groups
-        again, leaving, rolls, to_come = made
-        pods = [*unsettled, *again]
-        # A pod that has to leave its node, too, is made as the rollout has it.
-        anew = {key_of(p): p for p in (*leaving, *(p for p, _ in rolls))}
-        self._unsettled, self._coming = pods, [*anew.values(), *to_come]
-        settled = {key_of(p) for p, grows in rolls if not grows} - {key_of(p) for p in leaving}
-        leaving = [p for key, p in anew.items() if key not in settled]
+        unsettled = list(unsettled)
+        pods = [*unsettled, *made[0].again]
+        self._unsettled, self._coming = pods, [*made[0].anew.values(), *made[0].coming]
         self._now = self._every = _World(simulation, groups, pods)
         if simulation.unsure and (pods or simulation.early):
             with simulation.without_unsure():
                 self._every = _World(simulation, groups, [*pods, *simulation.early])
-        late = [p for p in pods if not p.waits or self._late(p, bool(simulation.unsure or leaving))]
-        self.spoken_for = SpokenFor(simulation, groups, pods, leaving, [*to_come, *simulation.early, *late])
+        self.spoken_for = [self._spoken_for(unsettled, reading) for reading in made]
         self._matters: dict[int, bool] = {}
         self._open: tuple[int, dict[int, Bools]] = -1, {}
         self.let_in: dict[int, tuple[PodTemplate, int]] = {}
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
+
+    def _spoken_for(self, unsettled: Iterable[Pod], made: ToBeMade) -> SpokenFor:
+        pods, leaving = [*unsettled, *made.again], made.leaves
+        late = [p for p in pods if not p.waits or self._late(p, bool(self._simulation.unsure or leaving))]
+        others = [*made.coming, *self._simulation.early, *late]
+        return SpokenFor(self._simulation, self._groups, pods, leaving, others)
 
     @property
     def templates(self) -> Collection[PodTemplate]:
@@ -198,7 +199,8 @@ class Waiting:
         other = self.interferes(victim, replacement) or self._comes_before(replacement, nodes, victim)
         if other is not None:
             return comes_first(victim, other)
-        return self.spoken_for.left_out(victim, replacement, nodes, stays=stays)
+        asked = (s.left_out(victim, replacement, nodes, stays=stays) for s in self.spoken_for)
+        return next((why for why in asked if why is not None), None)
 
     def crowded(self, moves: Sequence[tuple[Pod, PodTemplate, Rows, int]]) -> bool:
         """Whether replacements that may land on these nodes could together take what each alone leaves to
@@ -214,7 +216,7 @@ class Waiting:
                 beside = [(t, there) for t, there in others if len(there)]
                 if self._comes_before(replacement, nodes, victim, beside) is not None:
                     return True
-        return self.spoken_for.crowded(landings)
+        return any(s.crowded(landings) for s in self.spoken_for)
 
     def _waits_for_end(self, victim: Pod) -> bool:
         """Whether its owner makes the replacement only then, and others come by then."""

@@ -191,13 +191,14 @@ class ClusterNow:
         restless.update(w.metadata.uid for w, *_ in owners.replaced_in_place())
         restless.update(p.owner.uid for p in owners.made_again if p.owner is not None)
         made = to_be_made(owners, Replacements(self._snapshot), simulation, leaving)
+        pods = [p for reading in made for p in reading.pods]
         sized = self._snapshot.vertical_autoscalers
         self._sized = {
-            n: {id(v) for v in sized if v.metadata.namespace == n} for n in {p.namespace for p in made.pods}
+            n: {id(v) for v in sized if v.metadata.namespace == n} for n in {p.namespace for p in pods}
         }
         waiting = map(self._placeable, self._waiting.values())
-        gone = (*leaving, *(p for p, _ in made.rolls), *victims)
-        mask = usable(simulation, (*waiting, *made.pods), gone)
+        gone = (*leaving, *(p for p, _ in made[0].rolls), *victims)
+        mask = usable(simulation, (*waiting, *pods), gone)
         return frozenset(restless), frozenset(simulation.named(np.flatnonzero(mask)))
 
     @remembered()

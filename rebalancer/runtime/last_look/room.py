@@ -358,7 +358,7 @@ class Room:
             return None
         owners = Owners(begun, PolicyOptions())
         to_come = to_be_made(owners, Replacements(begun), cluster.simulation, leaving)
-        if not (came or any(to_come)):
+        if not (came or any(to_come[0])):
             return None
         return Waiting(cluster.simulation, cluster.groups(pod.namespace), came, to_come)
 

@@ -1,0 +1,131 @@
+"""What a pod of others is when it is made anew is not known for sure: room is kept for all that it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rebalancer.planner import plan
+from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set
+from tests.support.build.volumes import claim, volume
+from tests.support.scheduler.plain import Json
+from tests.unit.planner.cluster.test_bystanders import HALF_DONE, LEAVES, SET_HASH, updated, web
+from tests.unit.policy.test_vertical_autoscalers import vpa
+
+GOING = node("z-0").zone("b").cpu(4).taint(LEAVES)
+POOL = {"nodeSelector": {"pool": "none"}}
+
+
+BESIDE = node("b-9").zone("b").cpu(2)
+
+
+def of(cpu: int, kind: Any = stateful_set, *beside: str) -> Any:
+    return kind("other").requests(cpu=cpu).on_nodes(["z-0", *beside])
+
+
+def told(found: list[Json], **spec: Any) -> list[Json]:
+    """The template says this."""
+    for one in found:
+        if one["kind"] != "Pod":
+            one["spec"]["template"]["spec"].update(spec)
+    return found
+
+
+def sized(found: list[Json], cpu: int) -> list[Json]:
+    """The template asks for so much."""
+    return told(found, containers=[{"name": "c", "image": "c", "resources": {"requests": {"cpu": str(cpu)}}}])
+
+
+def staged(found: list[Json]) -> list[Json]:
+    """An update of the set is held back by its partition."""
+    for one in (o for o in found if o["kind"] == "StatefulSet"):
+        one["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    return found
+
+
+def unlike(found: list[Json]) -> list[Json]:
+    """Of two pods of one revision a webhook sent the younger, which is not Ready, to another pool."""
+    old, young = (o for o in found if o["kind"] == "Pod")
+    old["metadata"]["creationTimestamp"], young["metadata"]["creationTimestamp"] = ago(900), ago(300)
+    key = {"key": "pool", "operator": "In", "values": ["none"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [key]}]}
+    young["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    for condition in young["status"]["conditions"]:
+        condition["status"] = "False"
+    return found
+
+
+def off_the_pool(rolls: Any) -> list[Json]:
+    """Its next revision neither selects the pool nor tolerates its taint."""
+    found: list[Json] = rolls(lambda kind: kind("other").requests(cpu=2).on_nodes(["s-0", "a-1"]), ["a-1"])
+    pool = {"nodeSelector": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}
+    for one in found:
+        spec = one["spec"].get("template", one)["spec"]
+        old = one["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision") == "1"
+        if old or spec.get("nodeName") == "s-0":
+            spec.update(pool)
+    machines = node("s-0").zone("s").cpu(8).label("pool", "spot").taint("spot"), node("a-1").zone("a").cpu(2)
+    return [*objects(machines), *found]
+
+
+def canary() -> list[Json]:
+    """Each revision is spread by itself. Of four pods the two newest are of the next one, in a and b; the one
+    that follows may go to c alone."""
+    ruled = stateful_set("other").spread("zone", match_label_keys=(SET_HASH,)).requests(cpu="1800m")
+    found = staged(updated(ruled.on_nodes(["b-9", "a-9", "a-8", "b-8"]), ("a-8", "b-8")))
+    machines = [node(n).zone(n[0]).cpu(2) for n in ("a-8", "a-9", "b-8", "b-9")]
+    return [*objects(machines), *found]
+
+
+ANEW: dict[str, Callable[[], Any]] = {
+    "as its template, which has come to ask for less": lambda: sized(updated(of(3).on_delete(), ()), 2),
+    "as an autoscaler has it now": lambda: [
+        *sized(objects(of(3, deployment)), 1),
+        vpa(name="other", cpu="2"),
+    ],
+    "as it is, for its update is held back: the next would be larger": lambda: sized(
+        staged(updated(of(2), ())), 3
+    ),
+    "as it is, for its update is held back: the next goes elsewhere": lambda: told(
+        staged(updated(of(2), ())), **POOL
+    ),
+    "as it is, whatever another one has": lambda: [
+        *objects(BESIDE),
+        *unlike(objects(of(2, deployment, "b-9"))),
+    ],
+    "without the rules of another pool, by a Deployment": lambda: off_the_pool(HALF_DONE["a Deployment"]),
+    "without the rules of another pool, by a set": lambda: off_the_pool(HALF_DONE["a set"]),
+}
+
+
+@pytest.mark.parametrize("made", ANEW.values(), ids=ANEW)
+def test_a_pod_is_made_anew(made: Callable[[], Any]) -> None:
+    """It takes 2 cpu, and only b-1 may have them."""
+    for cpu, moves in (("1900m", 1), ("2400m", 0), ("2500m", 1)):
+        machines = [node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu(cpu)]
+        assert len(plan(snapshot(*machines, GOING, *made(), web())).moves) == moves, cpu
+
+
+def test_a_pod_of_a_canary_is_counted_by_the_revision_that_it_will_have() -> None:
+    for cpu, moves in (("1700m", 1), ("3200m", 0), ("3300m", 1)):
+        machines = [node(n).zone(n[0]).cpu(16) for n in ("a-0", "b-0")]
+        other = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
+        made = plan(snapshot(*machines, node("c-0").zone("c").cpu(cpu), canary(), other))
+        assert len(made.moves) == moves, cpu
+
+
+@pytest.mark.parametrize(("there", "moves"), [(True, 0), (False, 1)], ids=["is there", "is made with it"])
+def test_a_pod_that_a_set_makes_in_turn_goes_where_its_claim_is(there: bool, moves: int) -> None:
+    """db-1 is yet to be made: a has plenty of room, and the volume is in b."""
+    volumes = [claim("data-db-0", "v-0"), volume("v-0", "data-db-0", zone="a")]
+    if there:
+        volumes += [claim("data-db-1", "v-1"), volume("v-1", "data-db-1", zone="b")]
+    db = objects(stateful_set("db").requests(cpu=3).replicas(2).on_nodes(["a-1"]))
+    db[0]["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    mounted = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}
+    db[1]["metadata"]["creationTimestamp"] = ago(60)
+    db[1]["spec"]["volumes"] = [mounted]
+    machines = node("a-0").zone("a").cpu(2), node("a-1").zone("a").cpu(16), node("b-1").zone("b").cpu("3200m")
+    assert len(plan(snapshot(*machines, *db, *volumes, web())).moves) == moves
