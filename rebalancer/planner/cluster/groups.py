@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -88,6 +88,25 @@ class Group:
         return result
 
 
+Label = tuple[str, str, str]
+"""A namespace, a label's key and its value; "" and "" for any."""
+
+
+def filed_under(template: PodTemplate) -> Iterator[Label]:
+    """The labels of a pod, and any."""
+    yield from ((template.namespace, k, v) for k, v in (("", ""), *template.labels.items()))
+
+
+def fewest(constraint: Constraint, number: Callable[[Label], int]) -> Sequence[Label]:
+    """Labels of which a pod that the constraint counts must have one: those for which the numbers are
+    smallest in all. Any, if there are none; nothing, if it counts nobody."""
+    namespace, selector = constraint.namespace, constraint.selector
+    if selector is None:
+        return ()
+    named = [[(namespace, r.key, v) for v in r.values] for r in selector.requirements if r.operator == "In"]
+    return min(named or [[(namespace, "", "")]], key=lambda labels: sum(map(number, labels)))
+
+
 class Groups:
     """All groups of a cluster, and which of them a template carries and which count it.
 
@@ -109,7 +128,7 @@ class Groups:
         self.all: list[Group] = []
         self._index: dict[tuple[Constraint, int], int] = {}
         self._masks: dict[bytes, int] = {}
-        self._counting: dict[tuple[str, str, str], list[Group]] = {}
+        self._counting: dict[Label, list[Group]] = {}
         for t in templates:
             self.carried(t)
         for g in self.all:
@@ -129,29 +148,18 @@ class Groups:
     def counted(self, template: PodTemplate) -> tuple[int, ...]:
         """Indices of the groups that count a pod of this template."""
         namespace = template.namespace
-        labels = (("", ""), *template.labels.items())
         return tuple(
             sorted(
                 g.index
-                for key, value in labels
-                for g in self._counting.get((namespace, key, value), ())
+                for key in filed_under(template)
+                for g in self._counting.get(key, ())
                 if g.constraint.counts(namespace, template.labels)
             )
         )
 
     def _file(self, group: Group) -> None:
         """Where `counted` finds the group: under labels of which a pod must have one, else under ""."""
-        namespace, selector = group.constraint.namespace, group.constraint.selector
-        if selector is None:
-            return
-        places = [
-            [(namespace, r.key, v) for v in r.values] for r in selector.requirements if r.operator == "In"
-        ]
-        fewest = min(
-            places or [[(namespace, "", "")]],
-            key=lambda keys: sum(len(self._counting.get(k, ())) for k in keys),
-        )
-        for key in fewest:
+        for key in fewest(group.constraint, lambda key: len(self._counting.get(key, ()))):
             self._counting.setdefault(key, []).append(group)
 
     def _group(self, constraint: Constraint, eligible: Bools) -> int:

@@ -39,7 +39,15 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.groups import Group, can_conflict, can_open, conflicts_at_all
+from rebalancer.planner.cluster.groups import (
+    Group,
+    Label,
+    can_conflict,
+    can_open,
+    conflicts_at_all,
+    fewest,
+    filed_under,
+)
 from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
@@ -215,12 +223,21 @@ class Simulation:
         self.starting |= self._short_of_daemons()
         self.barred |= self.starting
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
-        self._expelled: Sequence[Pod] = ()
-        self._tied: dict[int, tuple[PodTemplate, list[Pod]]] = {}
+        self.expect(())
 
     def expect(self, expelled: Sequence[Pod]) -> None:
         """These pods have to leave their nodes: any of them may be gone when a replacement is placed."""
-        self._expelled, self._tied = expelled, {}
+        self._expelled: dict[int, list[Pod]] = defaultdict(list)
+        self._tied: dict[int, tuple[PodTemplate, list[Pod]]] = {}
+        self._labelled: dict[Label, list[PodTemplate]] = defaultdict(list)
+        self._wary: list[PodTemplate] = []
+        for p in expelled:
+            self._expelled[id(p.template)].append(p)
+        for t in (some[0].template for some in self._expelled.values()):
+            for label in filed_under(t):
+                self._labelled[label].append(t)
+            if conflicts_at_all(t):
+                self._wary.append(t)
 
     def place_early(self, pod: Pod, row: int) -> None:
         """A waiting pod is placed that may find its node only after a replacement has found one."""
@@ -429,11 +446,8 @@ class Simulation:
         Each that goes lets the replacement rather into its own domain by maxSkew, and bars the others.
         """
         state, none = self.state, self.state.table.none
-        gone = {
-            key: state.pods[key].row
-            for key in map(key_of, self._ties(replacement))
-            if key != key_of(victim) and key in state.pods
-        }
+        tied = {key_of(p): p for p in self._ties(replacement) if p.key != victim.key}
+        gone = {key: state.pods[key].row for key in tied if key in state.pods}
         if not gone or not found.held.any():
             return found
 
@@ -451,23 +465,28 @@ class Simulation:
                 if (lasts & (ids == domain)).any():
                     lasts &= (ids != domain) | without([k for k, row in gone.items() if ids[row] != domain])
         if not lasts.any():
-            first = next(p for p in self._expelled if key_of(p) in gone)
-            return Landing(none, none, none, found.release, first)
+            return Landing(none, none, none, found.release, tied[next(iter(gone))])
         return replace(found, later=found.later | (open_ & ~found.held & ~found.freed))
 
     def _ties(self, replacement: PodTemplate) -> list[Pod]:
         """Those that have to leave their nodes whose end can matter to where the replacement may go."""
         found = self._tied.get(id(replacement))
         if found is None:
-            some, matters = list[Pod](), dict[int, bool]()
-            for p in self._expelled:
-                t = p.template
-                if id(t) not in matters:
-                    opens = can_open(self.state, t, replacement)
-                    matters[id(t)] = opens or can_conflict(t, replacement, beyond_node=True)
-                if matters[id(t)]:
-                    some.append(p)
-            found = self._tied[id(replacement)] = replacement, some
+            hard = self.state.constraints(replacement, hard=True)
+            labels = {
+                label for c in hard for label in fewest(c, lambda key: len(self._labelled.get(key, ())))
+            }
+            asked = chain(self._wary, *(self._labelled.get(label, ()) for label in labels))
+            every = {id(t): t for t in asked}
+            if conflicts_at_all(replacement):
+                every = {i: some[0].template for i, some in self._expelled.items()}
+            tied = [
+                p
+                for i, t in every.items()
+                if can_open(self.state, t, replacement) or can_conflict(t, replacement, beyond_node=True)
+                for p in self._expelled[i]
+            ]
+            found = self._tied[id(replacement)] = replacement, tied
         return found[1]
 
     def named(self, rows: Rows) -> tuple[str, ...]:
