@@ -1,16 +1,21 @@
 """Short digests by which the ledger recognises a state of the cluster, and a constraint.
 
 If everything that a move depends on is as it was when the move did not help, it will not help this time.
+
+Another version of the program may read more or less of a template, and then has another digest of the same.
+So a digest says by which recipe it was made, and only those of one recipe tell whether anything has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
 
+from rebalancer import __version__
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import PodTemplate
@@ -19,6 +24,20 @@ from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import tolerated
 
 _LENGTH = 16
+
+
+@cache
+def recipe(of: type) -> str:
+    """A name for what digests of such values are made of: this version of the program, and all fields."""
+    made_of = (__version__, msgspec.json.schema(of))
+    return sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()[: _LENGTH // 2]
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two digests can be of the same: they are equal, or of different recipes, so that nobody knows.
+    "" is of nothing."""
+    different = one.rpartition(":")[0] != other.rpartition(":")[0]
+    return bool(one and other) and (one == other or different)
 
 
 class Fingerprints:
@@ -39,7 +58,8 @@ class Fingerprints:
             (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
             for name in sorted(set(nodes))
         ]
-        return sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
+        digest = sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
+        return f"{recipe(PodTemplate)}:{digest}"
 
     @remembered(by=lambda owner: owner.key)
     def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
@@ -81,5 +101,9 @@ def selects(template: PodTemplate, node: Node) -> bool:
 
 
 def constraint_id(constraint: Constraint) -> str:
-    """A name for a constraint that stays the same across restarts. Equal constraints have equal names."""
+    """A name for a constraint that stays the same across restarts. Equal constraints have equal names.
+
+    In another version they may have others. Then a violation begins anew, and so does the count of how often
+    it came back; what was a loop by the old names stays one (`waits.returns`).
+    """
     return sha256(msgspec.json.encode(constraint, order="sorted")).hexdigest()[:_LENGTH]

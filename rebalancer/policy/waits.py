@@ -3,7 +3,7 @@
 
 - Cool-down: for `cool_down` after each eviction in an earlier cycle.
 - No help: the replacement landed elsewhere or did not become Ready. The owner waits as long as what the move
-  rested on is as it was (`Fingerprints`), but not longer than `retry_after`.
+  rested on is as it was (`Fingerprints`), or nobody can tell, but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
   else undoes them. The owner waits as long as that, too.
 - Stabilization: the violation is too young.
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.fingerprints import selects
+from rebalancer.policy.fingerprints import alike, selects
 from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
@@ -138,7 +138,7 @@ def waiting_owners(
     """What the owners of former evictions wait for.
 
     `cycle`: the present cycle, for whose own evictions no owner waits. `cluster`: the present digest
-    of what a move rested on (`ledger.Fingerprints`), "" if its owner is gone.
+    of what a move rested on (`Fingerprints`), "" if its owner is gone.
     """
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
@@ -150,8 +150,8 @@ def waiting_owners(
         if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
             # What was undone because nodes are gone counts against their domains (`undone_pairs`).
             stayed = (e for e in recent if not e.removed and not any(e.shrank))
-            alike = [e for e in stayed if e.cluster and e.cluster == cluster(e)]
-            reasons += [_no_help(alike, rules, now) or _loop(alike, rules, now)]
+            unchanged = [e for e in stayed if alike(e.cluster, cluster(e))]
+            reasons += [_no_help(unchanged, rules, now) or _loop(unchanged, rules, now)]
         if known := [r for r in reasons if r is not None]:
             found[owner] = known
     return found
@@ -186,7 +186,7 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
     what = f"went to {failed.landed}" if failed.fate is Fate.ELSEWHERE else "did not become Ready"
     return wait(
         ReasonCode.DID_NOT_HELP,
-        f"evicting {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
+        f"evicting {failed.key} did not help: its replacement {what}; nothing is known to have changed",
         failed.at + rules.retry_after,
         now,
         f"it is tried again sooner if they change, or it becomes Ready; {one_run('retryAfter', '0s')}",

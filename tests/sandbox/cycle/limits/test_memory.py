@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Fate, Ledger
+from rebalancer.policy.ledger import Circuit, Fate, Ledger, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered
@@ -31,7 +32,7 @@ from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
-from tests.support.sandbox import Cut, Reply
+from tests.support.sandbox import Cut, Reply, Store
 from tests.support.servers.api import QUICK, FakeTime, connected
 
 ZONE = ZoneInfo("UTC")
@@ -226,21 +227,54 @@ def test_an_owner_rests_after_a_cycle_and_then_goes_on() -> None:
     assert {b.reason.code for b in blocked} == {ReasonCode.COOL_DOWN}
 
 
-def test_a_replacement_that_went_astray_is_not_tried_again_until_the_cluster_changed() -> None:
+def rezone(store: Store) -> None:
+    zone = {"topology.kubernetes.io/zone": "z"}
+    store.modify("Node", "b-0", None, lambda o: o["metadata"]["labels"].update(zone))
+
+
+def roll_out(store: Store) -> None:
+    new = {"tier": "front"}
+    store.modify(
+        "ReplicaSet", "web", "default", lambda o: o["spec"]["template"]["metadata"]["labels"].update(new)
+    )
+    seen = {"observedGeneration": 9}
+    store.modify("ReplicaSet", "web", "default", lambda o: o["status"].update(seen), subresource="status")
+    for pod in store.list("Pod"):
+        store.modify("Pod", pod["metadata"]["name"], "default", lambda o: o["metadata"]["labels"].update(new))
+
+
+@pytest.mark.parametrize("change", [rezone, roll_out])
+def test_a_replacement_that_went_astray_is_not_tried_again_until_something_changed(
+    change: Callable[[Store], None],
+) -> None:
     with Machine(choose=elsewhere("a-0")) as m:
         first, second = m.cycle(), m.cycle()
         assert first.report.evicted == 1
         assert second.report.evicted == 0
         assert {b.reason.code for b in second.story.plans[0].blocked} == {ReasonCode.DID_NOT_HELP}
         m.hands._choose = lambda _, left: left[-1] if left else None
-        m.server.store.modify(
-            "Node",
-            "b-0",
-            None,
-            lambda o: o["metadata"]["labels"].update({"topology.kubernetes.io/zone": "z"}),
-        )
+        change(m.server.store)
         third = m.cycle()
     assert third.report.evicted > 0
+
+
+@pytest.mark.parametrize("digest", ["0123456789abcdef", "another:0123456789abcdef"])
+def test_who_was_not_helped_waits_on_although_another_version_wrote_of_it(digest: str) -> None:
+    """Nobody can tell whether anything has changed since: so it waits until its time is over."""
+    with Machine(choose=elsewhere("a-0")) as m:
+        assert m.cycle().report.evicted == 1
+        ledger = m.ledger()
+        other = encode(replace(ledger, entries=tuple(replace(e, cluster=digest) for e in ledger.entries)))
+        m.server.store.modify(
+            "ConfigMap", PLACE.name, PLACE.namespace, lambda o: o["data"].update({KEY: other.decode()})
+        )
+        m.hands._choose = lambda _, left: left[-1] if left else None
+        next_version = m.cycle()
+        assert next_version.report.evicted == 0
+        blocked = next_version.story.plans[0].blocked
+        assert {b.reason.code for b in blocked} == {ReasonCode.DID_NOT_HELP}
+        m.time.at += HistoryRules().retry_after
+        assert m.cycle().report.evicted > 0
 
 
 def test_a_replacement_that_became_ready_late_has_helped_after_all() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, pause_value, paused
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.fingerprints import Fingerprints
+from rebalancer.policy.fingerprints import Fingerprints, recipe
 from rebalancer.policy.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -73,6 +75,14 @@ OWNERS: list[tuple[str, list[Entry], ReasonCode | None]] = [
     ("came back once", [entry(600, excess=2), entry(300, excess=2)], None),
     ("several plans of one cycle", [entry(900 - i, cycle="c", excess=2) for i in range(5)], None),
     ("came back in changing clusters", [entry(900, cluster="x"), entry(600), entry(300, cluster="y")], None),
+    (
+        "one elsewhere, by another version's word",
+        [entry(600, fate=Fate.ELSEWHERE, cluster="its:x")], ReasonCode.DID_NOT_HELP,
+    ),
+    (
+        "mended three times anew, by another version's word",
+        [entry(ago, cluster="its:x") for ago in (900, 600, 300)], ReasonCode.EVICTION_LOOP,
+    ),
 ]  # fmt: skip
 
 
@@ -116,6 +126,15 @@ def fingerprint(*things: Any) -> str:
     s = snapshot(*things)
     owner = next(w for w in s.workloads if w.kind == "Deployment")
     return Fingerprints(s.nodes).of(owner, ("a-0", "b-0"))
+
+
+def test_a_digest_says_which_fields_it_was_made_of() -> None:
+    one, same, more = (
+        recipe(msgspec.defstruct("Template", [("labels", str), *fields]))
+        for fields in ([], [], [("os", str, "")])
+    )
+    assert one == same != more
+    assert fingerprint(*nodes(a=1, b=1), web()).startswith(f"{recipe(PodTemplate)}:")
 
 
 def web(skew: int = 1, key: str = "zone") -> Any:
