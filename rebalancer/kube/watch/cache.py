@@ -503,13 +503,13 @@ class WatchCache:
         self.check()
         return self._stores["Pod"].by_identity()
 
-    def follow_pods(self) -> Feed:
-        """The changes of pods from now on."""
-        return self._stores["Pod"].follow()
+    def follow(self, kind: str) -> Feed:
+        """The changes of a kind that is always watched, from now on."""
+        return self._stores[kind].follow()
 
-    def forget(self, feed: Feed) -> None:
-        """Ends `follow_pods`."""
-        self._stores["Pod"].forget(feed)
+    def forget(self, kind: str, feed: Feed) -> None:
+        """Ends `follow`."""
+        self._stores[kind].forget(feed)
 
     @property
     def server_version(self) -> str:

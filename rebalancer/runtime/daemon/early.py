@@ -77,7 +77,7 @@ class SpreadNow:
         self.freed = set[str]()
         self._now: Mapping[str, Mapping[Constraint, int]] | None = None
         self._cache = cache
-        self._feed = cache.follow_pods()
+        self._feed = cache.follow("Pod")
         self._asked = rules
         self._monotonic = monotonic
         self._index: SpreadIndex | None = None

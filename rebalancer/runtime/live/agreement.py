@@ -23,6 +23,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Object
 from rebalancer.spread.constraint import SELECTING
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class AgreementWatch:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
-        self._feed = cache.follow_pods()
+        self._feed, self._node_feed = cache.follow("Pod"), cache.follow("Node")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agreement", daemon=True)
         self._config = config
@@ -84,7 +85,8 @@ class AgreementWatch:
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
         self._disagreements: deque[tuple[float, Comparison]] = deque()
-        self._read: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] | None = None
+        self._nodes: dict[str, Node] | None = None
+        self._read: tuple[tuple[object, ...], SchedulerConfig | None] | None = None
         self._changed_at = self._built_at = 0.0
         self._next_build = 0.0
         self._busy_at = 0.0
@@ -99,7 +101,8 @@ class AgreementWatch:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(2.0)
-        self._cache.forget(self._feed)
+        self._cache.forget("Pod", self._feed)
+        self._cache.forget("Node", self._node_feed)
 
     def look(self) -> None:
         """Takes in what has happened since the last look, and compares what has settled."""
@@ -216,12 +219,26 @@ class AgreementWatch:
         """Whether what the state was built from has changed since, or so shortly before that the scheduler
         may have decided by what was before; also if it has changed back."""
         config = self._config()
-        was, self._read = self._read, (self._cache.nodes(), self._generations(config), config)
-        if was is not None and not (
-            config is was[2] and self._read[1] == was[1] and _alike(was[0], self._read[0])
-        ):
+        was, self._read = self._read, (self._generations(config), config)
+        others = was is not None and not (config is was[1] and self._read[0] == was[0])
+        if self._nodes_changed() or others:
             self._changed_at = self._monotonic()
         return self._changed_at > self._built_at - self._settled
+
+    def _nodes_changed(self) -> bool:
+        """Whether the scheduler has seen other nodes since the last look, or may have. It need not be seen in
+        what they are now: after a stall, a change and its reversal come at once."""
+        changes, lost = self._node_feed.take()
+        if self._nodes is None or lost:
+            first, self._nodes = self._nodes is None, {n.name: n for n in self._cache.nodes()}
+            return not first
+        changed = False
+        for (_, name), node, _ in changes:
+            before = self._nodes.pop(name, None)
+            if isinstance(node, Node):
+                self._nodes[name] = node
+            changed = changed or _view(before) != _view(node)
+        return changed
 
     def _generations(self, config: SchedulerConfig | None) -> tuple[object, ...]:
         hard_defaults = config is not None and any(
@@ -238,12 +255,8 @@ class AgreementWatch:
             self._agreement = None
 
 
-def _alike(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:
-    """Whether the scheduler sees the same nodes: heartbeats change them all the time. Both sorted by name."""
-    if len(before) != len(now):
-        return False
-    return all(a is b or _view(a) == _view(b) for a, b in zip(before, now, strict=True))
-
-
-def _view(node: Node) -> tuple[object, ...]:
-    return node.name, node.labels, node.spec.taints, node.spec.unschedulable, node.allocatable
+def _view(node: Object | None) -> tuple[object, ...] | None:
+    """What the scheduler sees of a node, None if it is gone. Heartbeats change the rest all the time."""
+    if not isinstance(node, Node):
+        return None
+    return node.labels, node.spec.taints, node.spec.unschedulable, node.allocatable

@@ -123,7 +123,7 @@ def test_a_cache_of_some_namespaces_shows_them_as_one_of_all_does() -> None:
         snapshot = some.snapshot(0.0)
         assert [p.key for p in snapshot.pods] == [p.key for p in own]
         assert snapshot.read_namespaces == {"shop", "pay"}
-        feed, before = some.follow_pods(), some.generation("Pod")
+        feed, before = some.follow("Pod"), some.generation("Pod")
         for pod in [p for p in whole.snapshot(0.0).pods if p.name == own[0].name]:
             server.store.delete("Pod", pod.name, pod.namespace, grace=0)
         until(lambda: not any(some.pod(ns, own[0].name) for ns in ("shop", "pay")))
@@ -132,7 +132,7 @@ def test_a_cache_of_some_namespaces_shows_them_as_one_of_all_does() -> None:
         gone = {key for key, value, _ in changes if value is None}
         assert gone == {("shop", own[0].name), ("pay", own[0].name)}
         assert some.generation("Pod") > before
-        some.forget(feed)
+        some.forget("Pod", feed)
         AgreementWatch(some, lambda: None, lambda _: None).look()
         some.refresh(60.0, lambda: False)
         assert some.behind(["Pod"], 0.0) == ""

@@ -44,7 +44,7 @@ class Moments(WatchCache):
     def not_ready(self) -> CacheNotReadyError | None:
         return None
 
-    def follow_pods(self) -> Feed:
+    def follow(self, _: str) -> Feed:
         return self._feed
 
     def nodes(self) -> tuple[Node, ...]:
