@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from msgspec.structs import replace
 
@@ -226,8 +226,9 @@ class Owners:
         """Of each of so many pods that an owner has `to_come`, the claims that are there for it already, as a
         StatefulSet keeps them."""
         there = {p.name for p in (*self.active(owner), *self.made_again)}
-        missing = [name for name in _names(owner) if name not in there and owner.claim_templates]
-        for name, _ in zip_longest(missing[:number], range(number), fillvalue=""):
+        names = _names(owner) if owner.claim_templates else ()
+        missing = (name for name in names if name not in there)
+        for name, _ in zip_longest(islice(missing, number), range(number), fillvalue=""):
             every = ((volume, f"{volume}-{name}") for volume in sorted(owner.claim_templates))
             yield tuple(
                 Volume(volume, "persistentVolumeClaim", claim=claim)
@@ -557,8 +558,8 @@ class Owners:
         name = f"StatefulSet {owner.name}"
         if (reason := two_revisions(owner, active)) is not None:
             return reason
-        wanted = _names(owner)
-        if beyond := sorted(p.name for p in active if p.name not in wanted):
+        wanted = _ordinals(owner)
+        if beyond := sorted(p.name for p in active if _ordinal(p) not in wanted):
             return Reason(
                 ReasonCode.OWNER_SCALING,
                 f"{name} gives up {beyond[0]}, whose number it does not want any more, and has yet to make "
@@ -580,9 +581,18 @@ def _is_present(replica_set: Workload, deployment: Workload) -> bool:
     return its is not None and its == present
 
 
-def _names(owner: Workload) -> list[str]:
-    """Of all pods that a StatefulSet wants, in the order in which it makes them."""
-    return [f"{owner.name}-{owner.first_ordinal + n}" for n in range(owner.replicas)]
+def _names(owner: Workload) -> Iterator[str]:
+    """Of all pods that a StatefulSet wants, in the order in which it makes them: perhaps a billion."""
+    return (f"{owner.name}-{n}" for n in _ordinals(owner))
+
+
+def _ordinals(owner: Workload) -> range:
+    return range(owner.first_ordinal, owner.first_ordinal + owner.replicas)
+
+
+def _ordinal(pod: Pod) -> int:
+    number = pod.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
 
 
 def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:

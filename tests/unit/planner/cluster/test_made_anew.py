@@ -129,3 +129,13 @@ def test_a_pod_that_a_set_makes_in_turn_goes_where_its_claim_is(there: bool, mov
     db[1]["spec"]["volumes"] = [mounted]
     machines = node("a-0").zone("a").cpu(2), node("a-1").zone("a").cpu(16), node("b-1").zone("b").cpu("3200m")
     assert len(plan(snapshot(*machines, *db, *volumes, web())).moves) == moves
+
+
+@pytest.mark.parametrize("kind", [deployment, stateful_set])
+def test_an_owner_that_wants_a_billion_pods_is_no_burden(kind: Any) -> None:
+    many = objects(kind("many").requests(cpu=30).on_nodes(["a-1"]))
+    for one in (o for o in many if o["kind"] != "Pod"):
+        one["spec"]["replicas"] = 2_000_000_000
+        one["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    machines = node("a-0").zone("a").cpu(2), node("a-1").zone("a").cpu(16), node("b-1").zone("b").cpu("3200m")
+    assert len(plan(snapshot(*machines, *many, web())).moves) == 1
