@@ -290,13 +290,13 @@ class ReplacementWatch:
         seen: dict[str, _Seen] = {}
         for owner, moves in by_owner.items():
             # A virtual machine's pod that was moved has Succeeded, and stays.
-            there = {p.uid for p in pods[owner] if not p.finished}
+            there = {p.uid: p for p in pods[owner] if not p.finished}
             old = self._old.get(owner, set())
             new = [p for p in pods[owner] if p.uid not in old and not p.terminating and not p.finished]
             given = assign(moves, new)
             live = self._workload(moves[0]) if len(given) < len(moves) else None
             for m in moves:
-                seen[m.pod.uid] = _Seen(m.pod.uid not in there, given.get(m.pod.uid), live)
+                seen[m.pod.uid] = _Seen(there.get(m.pod.uid), given.get(m.pod.uid), live)
         return seen
 
     def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool) -> Outcome | None:
@@ -417,11 +417,17 @@ class ReplacementWatch:
 
 
 class _Seen(Struct, frozen=True, eq=False):
-    """The state of one move at one look. `owner` is only read where a replacement is missing."""
+    """The state of one move at one look. `victim`: None once it is gone. `owner` is only read where a
+    replacement is missing."""
 
-    gone: bool
+    victim: Pod | None
     pod: Pod | None
     owner: Workload | None
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left of the victim."""
+        return self.victim is None
 
 
 def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
@@ -478,6 +484,9 @@ def _late(seen: _Seen | None, seconds: float) -> str:
     after = f"after {seconds:.0f} s"
     if seen is None:
         return f"the cluster could not be looked at for its replacement, {after}"
+    if seen.victim is not None and not seen.victim.terminating:
+        why = "a webhook, or a migration that has not ended"
+        return f"it is not terminating {after}, though its eviction was accepted: {why}"
     if not seen.gone:
         return f"it is still terminating {after}: a finalizer, or a kubelet that does not answer"
     if seen.pod is None:

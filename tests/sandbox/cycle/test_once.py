@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from unittest.mock import patch
 
@@ -154,6 +155,18 @@ def test_a_victim_that_does_not_end_is_named_as_such() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         run = Run(server, hands=Hands(server, ends_after=10_000))
     assert "still terminating" in run.report.outcomes[0].message
+
+
+def test_a_victim_that_is_not_deleted_although_its_eviction_was_accepted_is_not_called_terminating() -> None:
+    """A webhook that makes evictions dry runs answers so."""
+    accepted = {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(201, accepted), subresource="eviction")
+        run = Run(server, hands=Hands(server))
+    failed = next(o.message for o in run.report.outcomes if o.status is Fate.FAILED)
+    assert re.search(
+        r"web-\S+ evicted; it is not terminating after \d+ s, though its eviction was acc", failed
+    )
 
 
 def test_a_node_that_is_added_under_way_leads_to_a_new_plan() -> None:
