@@ -19,13 +19,15 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
-from rebalancer.policy.ledger import HOUR, Circuit, Ledger
+from rebalancer.policy.ledger import HOUR, Circuit, Fate, Ledger
 from rebalancer.policy.options import Limit
 
 _DOUBLINGS = 3
 """Each further trip in a row doubles the pause, so many times at most."""
 _FEW = 3
 """So many displaced pods are allowed where a percentage of a small cluster would be less."""
+_ASTRAY = 3
+"""So many in a row: one or two may have reasons of their own."""
 _SKEW = 60.0
 """Seconds that the clocks of two machines may well differ."""
 
@@ -132,6 +134,14 @@ def too_many_unsettled(waiting: Mapping[str, str], most: int) -> Reason | None:
         {"waiting": len(waiting), "most": most},
         "it goes on as soon as they are Ready, or no longer wanted",
     )
+
+
+def all_astray(ledger: Ledger) -> str:
+    """That no replacement of the last few went as predicted; "" where one did."""
+    ends = [e for e in ledger.entries if e.fate in (Fate.DONE, Fate.ELSEWHERE)][-_ASTRAY:]
+    if len(ends) < _ASTRAY or any(e.fate is Fate.DONE for e in ends):
+        return ""
+    return f"none of the last {_ASTRAY} replacements went as predicted; the last: {ends[-1].message}"
 
 
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:

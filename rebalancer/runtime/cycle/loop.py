@@ -37,6 +37,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Outcome
 from rebalancer.planner.plan import Plan, what_is_shown
+from rebalancer.policy.circuit_breaker import all_astray
 from rebalancer.policy.waits import HistoryRules, first_to_end
 from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts, settle_leftovers
 from rebalancer.runtime.cycle.clock import StopAskedError
@@ -286,6 +287,8 @@ class Cycle:
         self._outcomes += work.outcomes
         if work.unwritten:
             return NextStep(end=End.ABORTED, message=work.unwritten)
+        if any(o.expected is False for o in work.outcomes) and (say := all_astray(self._memory.ledger)):
+            return NextStep(end=End.ABORTED, message=say, trips=True)
         if work.exhausted:
             return NextStep(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")
         step = after_plan(

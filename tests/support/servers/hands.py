@@ -54,7 +54,7 @@ class Hands:
         self.store = server.store
         self.ends_after, self.ready_after = ends_after, ready_after
         self._rng = random.Random(seed)
-        self._choose = choose or (lambda _, nodes: self._rng.choice(nodes) if nodes else None)
+        self.choose = choose or (lambda _, nodes: self._rng.choice(nodes) if nodes else None)
         self._age: dict[str, int] = defaultdict(int)
         self.made = self._steps = 0
         self.budgets_every = budgets_every
@@ -150,7 +150,7 @@ class Hands:
         model = next(p for p in snapshot.pods if (p.namespace, p.name) == key)
         simulation = Simulation(snapshot, None)
         mask = simulation.framework(model.template).feasible(model.template)
-        node = self._choose(pod, [simulation.state.table.names[i] for i in np.flatnonzero(mask)])
+        node = self.choose(pod, [simulation.state.table.names[i] for i in np.flatnonzero(mask)])
         if node is None:
             why = {
                 "type": "PodScheduled",

@@ -19,7 +19,7 @@ from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload
 from tests.support.runs.machine import Machine
-from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
 
@@ -334,3 +334,22 @@ def test_five_go_first_and_more_as_they_start(there: bool) -> None:
     assert max(seen[:25]) == 5
     assert run.report.seconds < 30 + must_stay_ready(1.0) + 20 + 10
     assert most[0] <= 17
+
+
+def test_where_predictions_fail_for_one_owner_after_the_other_the_breaker_opens() -> None:
+    """As where a webhook has begun to send all new pods elsewhere."""
+    with clusters(*SERVICES, THERE) as m:
+        m.hands.choose = elsewhere("a-0")
+        first = m.cycle(options=PACED, limits=LIMITS)
+        assert first.report.end is End.ABORTED
+        assert first.report.evicted == 3 + 1, "one was on its way"
+        assert "none of the last 3 replacements went as predicted; the last: " in first.report.message
+        assert "is tried again at" in first.report.message
+        second = m.cycle(options=PACED, limits=LIMITS)
+        assert (second.report.end, second.report.evicted) == (End.HELD, 0), second.report.message
+        m.time.at += LIMITS.pause
+        third = m.cycle(options=PACED, limits=LIMITS)
+        assert (third.report.end, third.report.evicted) == (End.ABORTED, 1 + 1)
+        m.time.at += 2 * LIMITS.pause
+        m.hands.choose = Hands(m.server).choose
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - 4 - 2

@@ -252,7 +252,7 @@ def test_a_replacement_that_went_astray_is_not_tried_again_until_something_chang
         assert first.report.evicted == 1
         assert second.report.evicted == 0
         assert {b.reason.code for b in second.story.plans[0].blocked} == {ReasonCode.DID_NOT_HELP}
-        m.hands._choose = lambda _, left: left[-1] if left else None
+        m.hands.choose = lambda _, left: left[-1] if left else None
         change(m.server.store)
         third = m.cycle()
     assert third.report.evicted > 0
@@ -268,7 +268,7 @@ def test_who_was_not_helped_waits_on_although_another_version_wrote_of_it(digest
         m.server.store.modify(
             "ConfigMap", PLACE.name, PLACE.namespace, lambda o: o["data"].update({KEY: other.decode()})
         )
-        m.hands._choose = lambda _, left: left[-1] if left else None
+        m.hands.choose = lambda _, left: left[-1] if left else None
         next_version = m.cycle()
         assert next_version.report.evicted == 0
         blocked = next_version.story.plans[0].blocked
@@ -310,10 +310,10 @@ def test_an_owner_whose_pods_keep_coming_back_is_left_alone(joins: bool) -> None
             # Something moves one of them back.
             back = next(p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0")
             m.server.store.delete("Pod", back["metadata"]["name"], "default", grace=0)
-            usual, m.hands._choose = m.hands._choose, elsewhere("a-0")
+            usual, m.hands.choose = m.hands.choose, elsewhere("a-0")
             for _ in range(4):
                 m.hands.step()
-            m.hands._choose = usual
+            m.hands.choose = usual
             m.time.at += 600
     assert evicted == [1, 1, 1, 0]
     reasons = {b.reason.code for b in last.story.plans[0].blocked}
@@ -326,10 +326,10 @@ def test_a_violation_has_to_last_across_processes() -> None:
         # Nobody has looked before: the pods are old enough.
         assert m.cycle(rules).report.evicted == 4
         m.server.store.modify("ReplicaSet", "web", "default", lambda o: o["spec"].update(replicas=9))
-        usual, m.hands._choose = m.hands._choose, elsewhere("a-0")
+        usual, m.hands.choose = m.hands.choose, elsewhere("a-0")
         for _ in range(4):
             m.hands.step()
-        m.hands._choose = usual
+        m.hands.choose = usual
         young = m.cycle(rules)
         m.time.at += 100
         still = m.cycle(rules)
