@@ -252,18 +252,29 @@ class Replacements:
         if asked is None:
             return built, self._if_other(as_is, built), built
         its = made_by.template if made_by is not None else None
-        more: Requests = {}
+        further: Requests = {}
         if like is not None and its is not None:
-            beside = (like.template.by_spec or like.template).requests.items()
-            more = {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in beside}
-            built = _at_least(more, built)
-            if _names(like.template) <= _names(its):
-                more = {}  # it takes more in the template's own containers, if at all
+            shown = like.template.by_spec or like.template
+            more = shown.requests.items()
+            built = _at_least(
+                {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in more}, built
+            )
+            further = _further_containers(shown, its)
         present = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
+        same = bool(present) and present.items() <= template.labels.items()
         bare = built
-        if built.autosized or not present or not present.items() <= template.labels.items():
-            bare = self._if_other(_at_least(more, self._bare(as_is, asked, owner)), built)
+        if built.autosized or not same:
+            was = asked if same else self._template_of(as_is)
+            bare = self._if_other(_larger_by(further, self._bare(as_is, was, asked, owner)), built)
         return built, self._if_other(as_is, built), bare
+
+    def _template_of(self, pod: PodTemplate) -> PodTemplate | None:
+        """What a pod was made of, where that is still known: a set has its next template alone."""
+        _, kind, name = pod.controller or ("", "", "")
+        if self._snapshot is None or kind == "StatefulSet":
+            return None
+        maker = self._snapshot.workloads_by_name.get((kind, pod.namespace, name))
+        return maker.template if maker is not None else None
 
     def _if_other(self, made: PodTemplate, than: PodTemplate) -> PodTemplate:
         """The first, unless it is the same to the scheduler as the other."""
@@ -272,13 +283,29 @@ class Replacements:
         same = (mine, made.requests) == (theirs, than.requests)
         return than if same and not (_goes_elsewhere(made, than) or _goes_elsewhere(than, made)) else made
 
-    def _bare(self, pod: PodTemplate, asked: PodTemplate, owner: Workload) -> PodTemplate:
-        """The next pod with no more than its owner's template asks for and vertical autoscalers give it."""
+    def _bare(
+        self, pod: PodTemplate, was: PodTemplate | None, asked: PodTemplate, owner: Workload
+    ) -> PodTemplate:
+        """The next pod with no more than its owner's template asks for, vertical autoscalers give it, and
+        admission gave this one beside what it was made of (`was`), or its namespace says."""
         labels, affinity = {**pod.labels, **asked.labels}, asked.affinity
         if pod.affinity is not None and not any(_differing(pod.affinity, asked.affinity)):
             affinity = _merged_again(pod, asked.affinity, labels)
+        if was is not None:
+            selector = {k: v for k, v in pod.node_selector.items() if k not in was.node_selector}
+            tolerations = [t for t in pod.tolerations if t not in was.tolerations]
+        else:
+            namespace = self._namespaces.get(pod.namespace)
+            added = added_by(namespace.metadata.annotations if namespace is not None else {}) or Added()
+            selector, tolerations = added.node_selector or {}, [*(added.tolerations or ())]
         bare = replace(
-            asked, labels=labels, affinity=affinity, volumes=pod.volumes, controller=pod.controller
+            asked,
+            labels=labels,
+            affinity=affinity,
+            node_selector={**selector, **asked.node_selector},
+            tolerations=tuple(dict.fromkeys((*asked.tolerations, *tolerations))),
+            volumes=pod.volumes,
+            controller=pod.controller,
         )
         return self._sized(self._made(bare, owner), owner, exactly=True)
 
@@ -692,8 +719,11 @@ def _larger(mine: Requests, theirs: Requests) -> Requests:
     return mine if mine == theirs else {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
 
 
-def _names(template: PodTemplate) -> set[str]:
-    return {c.name for c in (*template.containers, *template.init_containers)}
+def _further_containers(pod: PodTemplate, asked: PodTemplate) -> Requests:
+    """What the containers take that the pod has beside its template's."""
+    known = {c.name for c in (*asked.containers, *asked.init_containers)}
+    own, inits = ([c for c in some if c.name not in known] for some in (pod.containers, pod.init_containers))
+    return pod_requests(own, inits, {}, {})
 
 
 def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:

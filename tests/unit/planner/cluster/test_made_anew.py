@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from rebalancer.planner import plan
 from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set
 from tests.support.build.volumes import claim, volume
 from tests.support.scheduler.plain import Json
-from tests.unit.planner.cluster.test_bystanders import HALF_DONE, LEAVES, SET_HASH, updated, web
+from tests.unit.planner.cluster.test_bystanders import (
+    HALF_DONE,
+    LEAVES,
+    SET_HASH,
+    ZONE_B,
+    given,
+    updated,
+    web,
+)
 from tests.unit.policy.test_vertical_autoscalers import vpa
 
 GOING = node("z-0").zone("b").cpu(4).taint(LEAVES)
@@ -57,6 +66,13 @@ def unlike(found: list[Json]) -> list[Json]:
     return found
 
 
+def sent(found: list[Json]) -> list[Json]:
+    """Admission gives the pods a node selector that no template has."""
+    for one in (o for o in found if o["kind"] == "Pod"):
+        one["spec"]["nodeSelector"] = ZONE_B
+    return found
+
+
 def off_the_pool(rolls: Any) -> list[Json]:
     """Its next revision neither selects the pool nor tolerates its taint."""
     found: list[Json] = rolls(lambda kind: kind("other").requests(cpu=2).on_nodes(["s-0", "a-1"]), ["a-1"])
@@ -84,6 +100,19 @@ ANEW: dict[str, Callable[[], Any]] = {
     "as an autoscaler has it now": lambda: [
         *sized(objects(of(3, deployment)), 1),
         vpa(name="other", cpu="2"),
+    ],
+    "as an autoscaler has it now, with a sidecar": lambda: [
+        *given(sized(objects(of(3, deployment)), 1), z_0="200m"),
+        vpa(name="other", cpu="1800m"),
+    ],
+    "as an autoscaler has it now, where admission sends it": lambda: [
+        *objects(node("a-1").zone("a").cpu(2)),
+        *sent(sized(objects(of(3, deployment)), 1)),
+        vpa(name="other", cpu="2"),
+    ],
+    "as its template, which has come to ask for less, where admission sends it": lambda: [
+        *objects(node("a-1").zone("a").cpu(2)),
+        *sent(sized(HALF_DONE["a Deployment"](partial(of, 3), ()), 2)),
     ],
     "as it is, for its update is held back: the next would be larger": lambda: sized(
         staged(updated(of(2), ())), 3
