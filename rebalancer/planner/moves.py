@@ -199,8 +199,8 @@ class Judge:
 
         `also`: nodes that come into question beside those that the filter leaves by itself.
         """
-        if (other := landing.barred_by) is not None:
-            return reason(ReasonCode.NODE_LEAVING, bars(other), remedy=LET_LEAVE)
+        if landing.barred_by:
+            return reason(ReasonCode.NODE_LEAVING, bars(landing.barred_by), remedy=LET_LEAVE)
         if not landing.held.any() or not landing.freed.any():
             return reason(ReasonCode.NO_FEASIBLE_NODE)
         anywhere = landing.anywhere

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -343,9 +343,12 @@ def lets_preempt(pod: Pod, other: Pod) -> Refusal:
 LET_LEAVE = "let the drain end"
 
 
-def bars(other: Pod) -> str:
-    """What keeps a pod: the replacement could find no node, as another pod may leave its node first."""
-    return f"its replacement may find no node once {other.key} leaves {other.node_name}, as it has to"
+def bars(others: Sequence[Pod]) -> str:
+    """What keeps a pod: the replacement could find no node, as these may leave their nodes first."""
+    leave = f"{others[0].key} leaves {others[0].node_name}, as it has to"
+    if len(others) > 1:
+        leave = f"such pods as {others[0].key} leave their nodes, as they have to"
+    return f"its replacement may find no node once {leave}"
 
 
 LAST_NEAR = "it is the last pod in its domain that another's required affinity names"

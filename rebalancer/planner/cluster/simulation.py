@@ -120,15 +120,15 @@ class Landing(Struct, frozen=True, eq=False):
 
     `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that are
     open without the pods that may be gone or not be there yet. `release`: how the victim is released, if it
-    is: it stays until the replacement is there, and `freed` is as `held`. `barred_by`: one that has to leave
-    its node, if there may be no node once such pods have.
+    is: it stays until the replacement is there, and `freed` is as `held`. `barred_by`: pods that have to
+    leave their nodes, if there may be no node once they have.
     """
 
     held: Bools
     freed: Bools
     later: Bools
     release: Release | None = None
-    barred_by: Pod | None = None
+    barred_by: tuple[Pod, ...] = ()
 
     @property
     def anywhere(self) -> Bools:
@@ -457,15 +457,18 @@ class Simulation:
 
         every = without(gone)
         lasts, open_ = every & found.held & found.freed, every
+        able = self.static(replacement) & ~self.barred
         for topology in {c.topology_key for c in state.constraints(replacement, hard=True)}:
             ids = state.table.domains(topology).ids
             domains = {int(ids[row]) for row in gone.values()}
-            for domain in domains if len(domains) > 1 else ():
+            # Where it can go nowhere in a domain, what becomes of that alone bars no more than all together.
+            reached = domains.intersection(ids[able].tolist()) if len(domains) > 1 else ()
+            for domain in sorted(reached):
                 open_ = open_ | without([k for k, row in gone.items() if ids[row] == domain])
                 if (lasts & (ids == domain)).any():
                     lasts &= (ids != domain) | without([k for k, row in gone.items() if ids[row] != domain])
         if not lasts.any():
-            return Landing(none, none, none, found.release, tied[next(iter(gone))])
+            return Landing(none, none, none, found.release, tuple(map(tied.__getitem__, gone)))
         return replace(found, later=found.later | (open_ & ~found.held & ~found.freed))
 
     def _ties(self, replacement: PodTemplate) -> list[Pod]:

@@ -543,7 +543,7 @@ class Room:
 
 def _nowhere(landing: Landing) -> str:
     """Why the replacement has no node to go to, in words; "" if it has."""
-    if landing.barred_by is not None:
+    if landing.barred_by:
         return bars(landing.barred_by)
     none = not landing.held.any() or not landing.freed.any()
     return "its replacement has lost every node that it could go to" if none else ""

@@ -72,6 +72,8 @@ def test_the_reason_names_the_pod_and_its_node() -> None:
     assert said[0].startswith("its replacement may find no node once default/web-")
     assert said[0].endswith(" leaves a-0, as it has to")
     assert said[1] == "let the drain end"
+    made = plan(snapshot(drained(), B, C, web(a_0=2, b_0=4, c_0=2)))
+    assert any("such pods as default/web-" in b.reason.message for b in made.blocked)
 
 
 @pytest.mark.parametrize(("more", "moves"), [((), 0), ((extra("a-1").labels(app="db"),), 1)])
