@@ -41,7 +41,9 @@ class Result(StrEnum):
     THROTTLED = "throttled"
     """Flow control, also after waiting."""
     REFUSED = "refused"
-    """Any other 4xx: the request itself is wrong, or a webhook's."""
+    """By a webhook or a policy of admission; or any other 4xx: the request itself is wrong."""
+    UNASKED = "webhook-unreachable"
+    """A webhook that has to be asked could not be: nothing was done."""
     HELD = "held"
     """Not sent, or not sent again after a try that came to nothing: the last look or a gate forbade it, or a
     stop was asked for."""

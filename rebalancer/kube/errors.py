@@ -163,6 +163,25 @@ class StatusError(KubeError):
         """Whether a PodDisruptionBudget is what refused."""
         return any(c.reason == "DisruptionBudget" for c in self.causes)
 
+    @property
+    def unasked(self) -> bool:
+        """Whether a webhook whose failurePolicy is Fail could not be asked, or did not answer in time."""
+        return _UNASKED in self.text
+
+    @property
+    def by_webhook(self) -> bool:
+        """Whether admission refused: a webhook, which may choose any code, one that could not be asked, or a
+        policy. No RBAC rule changes that, and nothing was done."""
+        return any(say in self.text for say in _ADMISSION)
+
+
+_UNASKED = "failed calling webhook"
+_ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy", _UNASKED)
+"""What the API server says of admission (apiserver pkg/admission/plugin/webhook/errors/statuserror.go and
+validating/dispatcher.go). It asks webhooks before it writes anything (apiserver endpoints/handlers/create.go;
+for evictions `createValidation` comes first in kubernetes pkg/registry/core/pod/storage/eviction.go). So the
+pod is as before, also where the call of a webhook took too long."""
+
 
 class UnauthorizedError(StatusError):
     """401."""
@@ -170,11 +189,6 @@ class UnauthorizedError(StatusError):
 
 class ForbiddenError(StatusError):
     """403."""
-
-    @property
-    def by_webhook(self) -> bool:
-        """Whether an admission webhook or policy refused, which no RBAC rule changes."""
-        return "admission webhook" in self.text or "ValidatingAdmissionPolicy" in self.text
 
 
 class NotFoundError(StatusError):
@@ -307,10 +321,12 @@ def _seconds(header: str | None) -> float | None:
 
 
 def _remedy(code: int, text: str, target: Target, who: str, *, by_budget: bool = False) -> str:
+    if _UNASKED in text:
+        return "a webhook with failurePolicy Fail cannot be asked: look at the service behind it"
+    if any(say in text for say in _ADMISSION):
+        return "an admission policy of the cluster refuses it; RBAC does not change that"
     if code == 401:
         return f"the credentials for {who} are missing, wrong or expired, also after refreshing them once"
-    if code == 403 and ("admission webhook" in text or "ValidatingAdmissionPolicy" in text):
-        return "an admission policy of the cluster refuses it; RBAC does not change that"
     if code == 403 and target.resource is not None:
         # A Role is enough where the request was about one namespace.
         role = "a Role or ClusterRole" if target.namespace else "a ClusterRole"

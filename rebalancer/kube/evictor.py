@@ -118,7 +118,7 @@ def _in_doubt(e: KubeError) -> bool:
     """Whether the eviction may be carried out later, all the same: nobody answered, or a proxy did; or the
     API server has no answer of etcd, which may commit what it was sent. A webhook is asked before that."""
     if isinstance(e, ServerError):
-        return not any(say in e.text for say in (_SEVERAL, _UNASKED))
+        return not (e.by_webhook or _SEVERAL in e.text)
     return isinstance(e, ResponseError) or (isinstance(e, TransportError) and e.sent)
 
 
@@ -204,10 +204,6 @@ EVACUATION = "Eviction triggered evacuation"
 (pod-eviction-admitter.go); descheduler knows it by the same words."""
 _SEVERAL = "more than one PodDisruptionBudget"
 """What the API server says, with 500, where it cannot tell which budget to charge."""
-_UNASKED = "failed calling webhook"
-"""What it says, with 500, where it could not ask a webhook."""
-_WEBHOOK = "denied the request"
-"""What the API server says of an admission webhook that refused: asking again later changes nothing."""
 _PODS = RESOURCES["Pod"]
 _SERVER_DEADLINE = 25
 """Seconds after which the server gives up, told by `?timeout=`; it retries budget conflicts for 10 s."""
@@ -354,6 +350,8 @@ class LiveEvictor(Evictor):
         def ended(result: Result, message: str) -> Eviction:
             return attempt.ended(result, message, e)
 
+        if isinstance(e, StatusError) and e.by_webhook:
+            return self._not_admitted(pod, e, attempt)
         if attempt.renewed(e):
             return None
         match e:
@@ -367,8 +365,6 @@ class LiveEvictor(Evictor):
                 return ended(Result.SEVERAL_BUDGETS, f"{pod.key}: {e.text}")
             case ForbiddenError() if "isruptions allowed is negative" in e.text or "DisruptedPods" in e.text:
                 return ended(Result.BLOCKED, f"{pod.key} is blocked by its budget: {e.text}")
-            case ForbiddenError(by_webhook=True):
-                return ended(Result.REFUSED, str(e))
             case ForbiddenError() | UnauthorizedError() | ConfigurationError():
                 return ended(Result.FORBIDDEN, str(e))
             case StatusError() if e.code < 500:
@@ -379,16 +375,17 @@ class LiveEvictor(Evictor):
             return self._again(pod, e, attempt)
         return self._unknown(pod, e, attempt, sent_at)
 
-    def _refused_for_now(self, pod: Pod, e: TooManyRequestsError, attempt: Attempt) -> Eviction | None:
-        """429: by a webhook, by a budget that is exhausted, by one whose status is stale, or by a busy
-        server."""
+    def _not_admitted(self, pod: Pod, e: StatusError, attempt: Attempt) -> Eviction:
+        """By a webhook or a policy, whatever the code: asking again at once changes nothing."""
         if EVACUATION in e.text:
             if self._dry_run:
                 say = f"{pod.key} would be moved by its controller, says the API server"
                 return attempt.ended(Result.WOULD_EVICT, say, status=e.code)
             return attempt.ended(Result.MIGRATING, f"{pod.key} is moved by its controller: {e.text}", e)
-        if _WEBHOOK in e.text:
-            return attempt.ended(Result.REFUSED, str(e), e)
+        return attempt.ended(Result.UNASKED if e.unasked else Result.REFUSED, str(e), e)
+
+    def _refused_for_now(self, pod: Pod, e: TooManyRequestsError, attempt: Attempt) -> Eviction | None:
+        """429: by a budget that is exhausted, by one whose status is stale, or by a busy server."""
         asked = e.retry_after or 0
         if e.from_budget and e.retry_after is None:
             return attempt.ended(Result.BLOCKED, f"{pod.key} is blocked by its budget: {_causes(e)}", e)

@@ -28,7 +28,7 @@ READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 
 _RESULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("evicted", "would-evict", "migrating", "forbidden", "throttled", "refused"), ("",)),
-    **dict.fromkeys(("released", "held", "failed", "unknown"), ("",)),
+    **dict.fromkeys(("released", "held", "failed", "unknown", "webhook-unreachable"), ("",)),
     "already-gone": ("changed-since-plan",),
     "already-terminating": ("terminating",),
     "budget-exhausted": ("pdb-exhausted",),

@@ -534,7 +534,7 @@ class Reflector:
         self._store.failed(error, self._failures)
         if error is not None:
             self._tell(error)
-        if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
+        if isinstance(error, ForbiddenError | NotFoundError) and not error.by_webhook:
             # An API server that starts refuses everything for a moment.
             passing = self._resource.without and self._failures < _LOUD
             if not passing or (self._resource.add_on and isinstance(error, NotFoundError)):

@@ -187,7 +187,7 @@ class Evicting:
             status, reason = Fate.SKIPPED, eviction.reason
         elif result in _SKIPPED:
             status, reason = Fate.SKIPPED, Reason(_SKIPPED[result], say)
-        elif result is not Result.REFUSED:
+        elif result not in (Result.REFUSED, Result.UNASKED):
             self.obstacles.fatal = f"{_FATAL[result]}: {say}"
             self.obstacles.unwell = result is not Result.FORBIDDEN
         return Outcome(move=move, status=status, message=say, reason=reason, eviction=eviction)

@@ -211,7 +211,7 @@ class Releases:
         try:
             self._parts.patches.release(live, mark, owner.owner, permission.fresh, dry=False)
         except (TransportError, ServerError, ResponseError) as e:
-            if isinstance(e, TransportError) and not e.sent:
+            if not e.sent if isinstance(e, TransportError) else isinstance(e, ServerError) and e.by_webhook:
                 return _not_released(move, e)
             unsure = e.message
         except ConflictError:
@@ -624,9 +624,11 @@ def _not_as_planned(move: Move, why: str) -> Eviction:
 def _not_released(move: Move, e: KubeError) -> Eviction:
     """The API server has refused, or was not reached before anything was sent."""
     result = Result.FAILED
-    if isinstance(e, NotFoundError):
+    if isinstance(e, StatusError) and e.by_webhook:
+        result = Result.UNASKED if e.unasked else Result.REFUSED
+    elif isinstance(e, NotFoundError):
         result = Result.GONE
-    elif isinstance(e, ForbiddenError) and not (e.by_webhook or "ownerRef" in e.text):
+    elif isinstance(e, ForbiddenError) and "ownerRef" not in e.text:
         result = Result.FORBIDDEN
     elif isinstance(e, TooManyRequestsError):
         result = Result.THROTTLED

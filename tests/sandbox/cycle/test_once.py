@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
@@ -245,6 +246,25 @@ def test_what_the_server_refuses_for_good_is_not_tried_for_ever() -> None:
         tries = sum(1 for a in server.accesses if a.subresource == "eviction")
     assert run.report.end is End.NO_PROGRESS
     assert tries == 1
+
+
+@pytest.mark.parametrize(
+    "says",
+    ['admission webhook "w" denied the request: no database', 'failed calling webhook "w": EOF'],
+    ids=["denies by an error of its own", "cannot be asked"],
+)
+def test_a_webhook_of_one_namespace_does_not_stop_the_others(says: str) -> None:
+    things = [
+        workload("web", namespace=name).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for name in ("pay", "shop")
+    ]
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        status = {"kind": "Status", "message": says, "code": 500}
+        server.faults.add(Reply(500, status), subresource="eviction", namespace="pay")
+        run = Run(server)
+        asked = Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
+    assert run.report.end is End.NO_PROGRESS
+    assert asked == {("pay", 500): 2, ("shop", 201): 1}
 
 
 def test_caps_hold_over_all_plans_of_a_cycle() -> None:

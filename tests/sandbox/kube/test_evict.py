@@ -158,21 +158,34 @@ def test_missing_rights_name_the_rule_that_is_missing(server: ApiServer, time: F
     assert "kubectl auth can-i create pods --subresource=eviction -n default" in outcome.message
 
 
-def test_a_webhook_that_refuses_is_about_this_pod_not_about_rights(server: ApiServer, time: FakeTime) -> None:
-    denied = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": 'admission webhook "guard.example" denied the request: not today',
-        "reason": "Forbidden",
-        "code": 403,
-    }
-    server.faults.add(Reply(403, denied), subresource="eviction")
+DENIED = 'admission webhook "guard.example" denied the request: not today'
+POLICY = "ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: not today"
+UNASKED = 'Internal error occurred: failed calling webhook "guard.example": failed to call webhook: Post "https://g"'
+CODES = (400, 401, 403, 404, 409, 422, 429, 500, 503, 504)
+BY_ADMISSION = [
+    *((f"a webhook denies with {code}", code, DENIED, Result.REFUSED) for code in CODES),
+    *((f"a policy denies with {code}", code, POLICY, Result.REFUSED) for code in (401, 403, 422)),
+    ("a webhook that is down", 500, f"{UNASKED}: connection refused", Result.UNASKED),
+    ("a webhook that is silent", 500, f"{UNASKED}: context deadline exceeded", Result.UNASKED),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "result"), [a[1:] for a in BY_ADMISSION], ids=[a[0] for a in BY_ADMISSION]
+)
+def test_what_admission_refuses_is_about_this_pod_and_certainly_not_carried_out(
+    server: ApiServer, time: FakeTime, code: int, message: str, result: Result
+) -> None:
+    """A webhook may choose any code, and names the resource as what its code is about."""
+    denied = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code}
+    more = {"message": message, "details": {"kind": "pods", "name": "web-00000"}}
+    server.faults.add(Reply(code, denied | more), subresource="eviction")
     with connected(server) as c:
         outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
-    assert outcome.result is Result.REFUSED
-    assert "RBAC does not change that" in outcome.message
+    assert (outcome.result, outcome.unanswered, outcome.posts) == (result, False, 1)
+    assert time.waits == []
+    assert ("RBAC does not change that" in outcome.message) is (result is Result.REFUSED)
+    assert "logs of the API server" not in outcome.message
 
 
 def test_an_answer_lost_after_the_server_acted_is_read_back(server: ApiServer, time: FakeTime) -> None:

@@ -141,6 +141,10 @@ IN_DOUBT: dict[str, tuple[Cut | Reply, bool]] = {
     "a time that was over": (failure(504, "request did not complete within the allotted timeout"), True),
     "a page of a proxy": (Reply(502, b"<html>bad gateway</html>"), True),
     "a webhook that failed": (failure(500, 'failed calling webhook "a.example.com": EOF'), False),
+    "a webhook that denied by an error of its own": (
+        failure(500, 'admission webhook "a.example.com" denied the request: no database'),
+        False,
+    ),
     "several budgets": (failure(500, "This pod has more than one PodDisruptionBudget"), False),
 }
 

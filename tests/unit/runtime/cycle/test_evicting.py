@@ -63,6 +63,7 @@ RESULTS: dict[Result, tuple[Fate, ReasonCode | None, bool, bool]] = {
     Result.STALE_BUDGET: (Fate.SKIPPED, ReasonCode.PDB_STALE, True, False),
     Result.SEVERAL_BUDGETS: (Fate.SKIPPED, ReasonCode.MULTIPLE_PDBS, True, False),
     Result.REFUSED: (Fate.FAILED, None, True, False),
+    Result.UNASKED: (Fate.FAILED, None, True, False),
     Result.FORBIDDEN: (Fate.FAILED, None, False, False),
     Result.THROTTLED: (Fate.FAILED, None, False, True),
     Result.FAILED: (Fate.FAILED, None, False, True),
