@@ -224,6 +224,11 @@ class Framework:
                 mask[row] &= not rejections
         return mask
 
+    def spread_fits(self, template: PodTemplate) -> tuple[Bools, ...]:
+        """bool[N] for each hard spread constraint: the nodes that it alone would let the pod have."""
+        f = self._templates.of(template, "").filters.get(PodTopologySpread.name)
+        return tuple(fits for _, fits in f.questions()) if f is not None and not f.skipped else ()
+
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""
         known = self._templates.of(template, node_name)

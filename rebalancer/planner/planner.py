@@ -12,6 +12,7 @@ from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.bystanders import Expelling, to_be_made
+from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
@@ -108,7 +109,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     unsettled = settle(view.simulation, view.pending, highest)
     owners, replacements = view.evictable.owners, view.evictable.replacements
     leaving = [*Expelling(view.simulation).pods(view.snapshot)]
-    view.simulation.expect(leaving)
+    view.simulation.drained = Drained(leaving)
     to_come = to_be_made(owners, replacements, view.simulation, leaving)
     waiting = Waiting(view.simulation, hard.groups, unsettled, to_come)
 

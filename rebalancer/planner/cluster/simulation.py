@@ -39,14 +39,11 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.drained import Drained, whichever_have_gone
 from rebalancer.planner.cluster.groups import (
     Group,
-    Label,
     can_conflict,
-    can_open,
     conflicts_at_all,
-    fewest,
-    filed_under,
 )
 from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
@@ -223,21 +220,8 @@ class Simulation:
         self.starting |= self._short_of_daemons()
         self.barred |= self.starting
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
-        self.expect(())
-
-    def expect(self, expelled: Sequence[Pod]) -> None:
-        """These pods have to leave their nodes: any of them may be gone when a replacement is placed."""
-        self._expelled: dict[int, list[Pod]] = defaultdict(list)
-        self._tied: dict[int, tuple[PodTemplate, list[Pod]]] = {}
-        self._labelled: dict[Label, list[PodTemplate]] = defaultdict(list)
-        self._wary: list[PodTemplate] = []
-        for p in expelled:
-            self._expelled[id(p.template)].append(p)
-        for t in (some[0].template for some in self._expelled.values()):
-            for label in filed_under(t):
-                self._labelled[label].append(t)
-            if conflicts_at_all(t):
-                self._wary.append(t)
+        self.drained = Drained(())
+        """Pods that have to leave their nodes."""
 
     def place_early(self, pod: Pod, row: int) -> None:
         """A waiting pod is placed that may find its node only after a replacement has found one."""
@@ -441,56 +425,18 @@ class Simulation:
             return self._as_others_leave(victim, replacement, found)
 
     def _as_others_leave(self, victim: Pod, replacement: PodTemplate, found: Landing) -> Landing:
-        """The landing, whichever of those have gone by then that have to leave their nodes.
-
-        Each that goes lets the replacement rather into its own domain by maxSkew, and bars the others.
-        """
-        state, none = self.state, self.state.table.none
-        tied = {key_of(p): p for p in self._ties(replacement) if p.key != victim.key}
-        gone = {key: state.pods[key].row for key in tied if key in state.pods}
-        if not gone or not found.held.any():
+        """The landing, whichever of those have gone by then that have to leave their nodes."""
+        none, tied = self.state.table.none, self.drained.tied_to(replacement, self.state)
+        there = [p for p in tied if p.key != victim.key and key_of(p) in self.state.pods]
+        if not there or not found.held.any():
             return found
-
-        def without(keys: Iterable[Hashable]) -> Bools:
-            with state.removed(keys):
-                return self.framework(replacement).feasible(replacement).copy()
-
-        every = without(gone)
-        lasts, open_ = every & found.held & found.freed, every
         able = self.static(replacement) & ~self.barred
-        for topology in {c.topology_key for c in state.constraints(replacement, hard=True)}:
-            ids = state.table.domains(topology).ids
-            domains = {int(ids[row]) for row in gone.values()}
-            # Where it can go nowhere in a domain, what becomes of that alone bars no more than all together.
-            reached = domains.intersection(ids[able].tolist()) if len(domains) > 1 else ()
-            for domain in sorted(reached):
-                open_ = open_ | without([k for k, row in gone.items() if ids[row] == domain])
-                if (lasts & (ids == domain)).any():
-                    lasts &= (ids != domain) | without([k for k, row in gone.items() if ids[row] != domain])
-        if not lasts.any():
-            return Landing(none, none, none, found.release, tuple(map(tied.__getitem__, gone)))
-        return replace(found, later=found.later | (open_ & ~found.held & ~found.freed))
-
-    def _ties(self, replacement: PodTemplate) -> list[Pod]:
-        """Those that have to leave their nodes whose end can matter to where the replacement may go."""
-        found = self._tied.get(id(replacement))
-        if found is None:
-            hard = self.state.constraints(replacement, hard=True)
-            labels = {
-                label for c in hard for label in fewest(c, lambda key: len(self._labelled.get(key, ())))
-            }
-            asked = chain(self._wary, *(self._labelled.get(label, ()) for label in labels))
-            every = {id(t): t for t in asked}
-            if conflicts_at_all(replacement):
-                every = {i: some[0].template for i, some in self._expelled.items()}
-            tied = [
-                p
-                for i, t in every.items()
-                if can_open(self.state, t, replacement) or can_conflict(t, replacement, beyond_node=True)
-                for p in self._expelled[i]
-            ]
-            found = self._tied[id(replacement)] = replacement, tied
-        return found[1]
+        lasts, may_open = whichever_have_gone(
+            self.framework(replacement), replacement, map(key_of, there), able
+        )
+        if not (lasts & found.held & found.freed).any():
+            return Landing(none, none, none, found.release, tuple(there))
+        return replace(found, later=found.later | (may_open & ~found.held & ~found.freed))
 
     def named(self, rows: Rows) -> tuple[str, ...]:
         """The names of the nodes with these numbers, one tuple for equal rows."""

@@ -27,6 +27,7 @@ from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.bystanders import Expelling, to_be_made, usable
+from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import without_claims
@@ -142,7 +143,7 @@ class ClusterNow:
         pods = (*self._ended_by_others, *self._to_leave)
         found = replace(self.simulation.snapshot, now=self._now(), nodes=self.nodes, pods=pods)
         self._leaving = list(self._expelling.pods(found))
-        self.simulation.expect(self._leaving)
+        self.simulation.drained = Drained(self._leaving)
 
     def begun(self, coming: Mapping[str, int], *, whole: bool) -> tuple[Snapshot, list[Pod]]:
         """What has begun since the plan, as of `expect`, as far as pods are made for it: owners that were
