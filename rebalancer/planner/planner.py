@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.bystanders import Expelling, to_be_made
 from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.cluster.to_be_made import Expelling, to_be_made
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
 from rebalancer.planner.hard import TURNS, Planned

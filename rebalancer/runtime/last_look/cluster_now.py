@@ -26,10 +26,11 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
-from rebalancer.planner.cluster.bystanders import Expelling, to_be_made, usable
+from rebalancer.planner.cluster.bystanders import usable
 from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.planner.cluster.to_be_made import Expelling, to_be_made
 from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move

@@ -28,10 +28,10 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.model.workload import RuntimeClass, Workload
-from rebalancer.planner.cluster.bystanders import to_be_made
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.pod_classes import Flux
 from rebalancer.planner.cluster.simulation import Landing, Simulation
+from rebalancer.planner.cluster.to_be_made import to_be_made
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan, bars

@@ -1,0 +1,233 @@
+"""Pods that owners are going to make: in place of those that have to leave their nodes, that end or that a
+rollout takes away, and further ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from itertools import chain
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from rebalancer.model.node import deleted_after, is_drained, is_going, is_leaving, is_outdated
+from rebalancer.model.pod import Affinity, NodeAffinity, Pod, PodTemplate, Requests
+from rebalancer.model.selectors import NodeSelector, NodeSelectorTerm
+from rebalancer.model.snapshot import Alike, Snapshot, among
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.kubelets import expelling
+from rebalancer.planner.cluster.simulation import Simulation, key_of
+from rebalancer.policy.owners import Owners
+from rebalancer.policy.replacement import Replacements
+from rebalancer.spread.arrays import Bools
+
+_STAY = ("DaemonSet", "Node")
+"""Owners of pods that are made on their node alone."""
+
+
+class Expelling:
+    """The nodes that pods will have to leave: that go or are being drained, or with taints that these do not
+    tolerate for ever. An old cordon alone is no drain: many are forgotten."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation, table = simulation, simulation.state.table
+        drained = partial(is_drained, now=simulation.snapshot.now)
+        going, drains, cordoned, outdated = (
+            {n for n, yes in zip(table.names, table.answers(ask, key), strict=True) if yes}
+            for ask, key in ((is_going, None), (drained, is_drained), (is_leaving, None), (is_outdated, None))
+        )
+        self._going, self._cordoned, self._outdated = going | (drains & cordoned), cordoned, outdated
+        self._tainted = {n: t for n, t in zip(table.names, table.answers(expelling), strict=True) if t}
+        self.nodes = frozenset((*cordoned, *outdated, *self._tainted))
+        """The names of all that could be among them."""
+
+    def pods(self, snapshot: Snapshot) -> Iterator[Pod]:
+        """Those that have to go, with or without an owner that makes them anew; pods of DaemonSets, and
+        static ones, stay. `snapshot`: of the pods on these nodes, and of those that end."""
+        leaving = self._going | (self._cordoned & {p.node_name for p in snapshot.over if p.terminating})
+        for some in _moving(snapshot, leaving | self._tainted.keys()):
+            for pod in some.pods:
+                taints = self._tainted.get(pod.node_name, ())
+                if pod.node_name in leaving or deleted_after(pod.template.tolerations, taints) is not None:
+                    yield pod
+        # A rollout of nodes drains one for each new node that has come: those that are less than half as full
+        # as the old. Which are next is not known: each kind goes from its share of them, of those with most.
+        if not (outdated := self._outdated - leaving - self._tainted.keys()):
+            return
+        simulation, state = self._simulation, self._simulation.state
+        owners = ((p, p.template.controller) for p in state.pods.values() if not p.terminating)
+        moving = ((p.template, p.row, 1) for p, o in owners if o is not None and o[1] not in _STAY)
+        held = simulation.held_by(moving).items()
+        shares = (amounts / np.maximum(state.allocatable(r), 1) for r, amounts in held)
+        full = np.max([np.zeros(state.table.size), *shares], axis=0)
+        old = np.array([name in outdated for name in state.table.names])
+        for some in _moving(snapshot, outdated):
+            by_node: dict[str, list[Pod]] = defaultdict(list)
+            for pod in some.pods:
+                by_node[pod.node_name].append(pod)
+            usual = full[[state.table.index[name] for name in by_node]].mean()
+            fit = simulation.static(some.template)
+            new = fit & ~simulation.barred & (2 * full < usual)
+            share = ceil(len(by_node) * new.sum() / max(1, (fit & old).sum()))
+            most = sorted(by_node.values(), key=len, reverse=True)
+            yield from chain.from_iterable(most[: max(1, share)])
+
+
+def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
+    """The pods on these nodes that are not made for them alone."""
+    for some in among(snapshot.live, nodes) if nodes else ():
+        if some.owner is None or some.owner.kind not in _STAY:
+            yield some
+
+
+class ToBeMade(NamedTuple):
+    """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
+    to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
+    they will take more than now, or go elsewhere; and further ones (`coming`)."""
+
+    again: Sequence[Pod] = ()
+    leaving: Sequence[Pod] = ()
+    rolls: Sequence[tuple[Pod, bool]] = ()
+    coming: Sequence[Pod] = ()
+
+    @property
+    def pods(self) -> Iterator[Pod]:
+        """All of them; one that has to leave its node and is rolled out comes twice."""
+        return chain(self.again, self.leaving, (p for p, _ in self.rolls), self.coming)
+
+    @property
+    def anew(self) -> dict[Hashable, Pod]:
+        """Those on nodes. A pod that has to leave its node, too, is made as the rollout has it."""
+        return {key_of(p): p for p in (*self.leaving, *(p for p, _ in self.rolls))}
+
+    @property
+    def leaves(self) -> list[Pod]:
+        """Those of `anew` that will not find the room that they had."""
+        back = {key_of(p) for p, grows in self.rolls if not grows} - {key_of(p) for p in self.leaving}
+        return [p for key, p in self.anew.items() if key not in back]
+
+
+NOTHING = ToBeMade()
+
+
+def to_be_made(
+    owners: Owners, replacements: Replacements, simulation: Simulation, leaving: Iterable[Pod]
+) -> list[ToBeMade]:
+    """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`).
+
+    Of a pod that is made anew it is not known for sure what it will be: with all that the former one had and
+    others have; as the former one, before a rollout gets there; or as its owner's template has it, perhaps
+    smaller and without former rules. Where these differ, it is all that in each reading."""
+    readings = _Readings(owners, replacements)
+    owned = (p for p in leaving if p.owner is not None)
+    again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
+    rolls, coming = [*_rolling(owners, readings, simulation)], [*_coming(owners, readings)]
+
+    def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
+        return ToBeMade([*map(of, again)], [*map(of, left)], [(of(r), grows) for r, grows in rolls], coming)
+
+    found = [whole(lambda r: r.full)]
+    if any(r.as_is is not r.full for r in (*again, *left)):
+        found.append(whole(lambda r: r.as_is)._replace(rolls=()))
+    if any(r.asked is not r.full for r in (*again, *left, *(r for r, _ in rolls))):
+        found.append(whole(lambda r: r.asked))
+    return found
+
+
+class _Reading(NamedTuple):
+    """The pod as it may be made anew; see `to_be_made`."""
+
+    full: Pod
+    as_is: Pod
+    asked: Pod
+
+
+class _Readings:
+    """How pods may be made anew by their owners."""
+
+    def __init__(self, owners: Owners, replacements: Replacements) -> None:
+        self._owners, self._replacements = owners, replacements
+
+    def of(self, pod: Pod) -> _Reading:
+        """The pod itself, where its owner is not known."""
+        owner = self._owners.of(pod)
+        return self.under(owner, pod) if owner is not None else _Reading(pod, pod, pod)
+
+    def under(self, owner: Workload, pod: Pod) -> _Reading:
+        """As this owner makes it, of its present revision or, as it is, of the pod's own."""
+        like = self._owners.youngest(owner)
+        made_by = self._owners.of(like) if like is not None else None
+        full, *others = self._replacements.next_of(pod.template, self._owners.maker(owner), like, made_by)
+        made = replace(pod, template=full)
+        return _Reading(made, *(made if t is full else replace(pod, template=t) for t in others))
+
+
+def _coming(owners: Owners, readings: _Readings) -> Iterator[Pod]:
+    """Those of `Owners.to_come`."""
+    for owner, number in owners.to_come:
+        if owner.template is None:
+            continue
+        pod = readings.under(owner, Pod(owner.name, owner.namespace, "", owner.template)).full
+        made: dict[tuple[NodeSelector, ...], Pod] = {(): pod}
+        for where in owners.volumes_to_come(owner, number):
+            if where not in made:
+                made[where] = replace(pod, template=_pinned(pod.template, where))
+            yield made[where]
+
+
+def _pinned(template: PodTemplate, where: Iterable[NodeSelector]) -> PodTemplate:
+    """The template for nodes that all of these select, too."""
+    a = template.affinity or Affinity()
+    near = a.node_affinity or NodeAffinity()
+    for selector in where:
+        every = near.required.node_selector_terms if near.required is not None else (NodeSelectorTerm(),)
+        terms = tuple(
+            NodeSelectorTerm(
+                one.match_expressions + other.match_expressions, one.match_fields + other.match_fields
+            )
+            for one in every
+            for other in selector.node_selector_terms
+        )
+        near = replace(near, required=NodeSelector(terms))
+    return replace(template, affinity=replace(a, node_affinity=near))
+
+
+def _rolling(owners: Owners, readings: _Readings, simulation: Simulation) -> Iterator[tuple[_Reading, bool]]:
+    """Those of `Owners.replaced_in_place`, first such as take more or go elsewhere. The others find the room
+    that they had."""
+    at = simulation.state.table.index
+    back = cache(partial(_back, simulation))
+
+    def grows(p: Pod, new: PodTemplate) -> bool:
+        if _is_more(new.requests, p.template.requests):
+            return True
+        return p.node_name in at and not back(p.template, new)[at[p.node_name]]
+
+    for owner, pods, number in owners.replaced_in_place():
+        made = ((p, readings.under(owner, p)) for p in pods)
+        judged = [(r, any(grows(p, new.template) for new in (r.full, r.asked))) for p, r in made]
+        yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
+
+
+def _back(simulation: Simulation, old: PodTemplate, new: PodTemplate) -> Bools:
+    """bool[N]: nodes that would take the new pod where the old one was, as far as constraints go: none if it
+    has to be near others, who may have left, or away from others than the old one."""
+    state, found, a = simulation.state, simulation.static(new), new.affinity
+    near, apart = (a.pod_affinity, a.pod_anti_affinity) if a is not None else (None, None)
+    if any(kind is not None and kind.required for kind in (near, apart if a is not old.affinity else None)):
+        return state.table.none
+    for c in state.constraints(new, hard=True):
+        group = simulation.group(c, state.eligible(new, c))
+        if not group.size:
+            continue
+        came, went = (c.counts(t.namespace, t.labels) for t in (new, old))
+        open_ = group.admits(group.counts(state), came - went)
+        found = found & np.append(open_, True)[group.domain_of]
+    return found
+
+
+def _is_more(requests: Requests, than: Requests) -> bool:
+    return any(amount > than.get(r, 0) for r, amount in requests.items())
