@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 
+import numpy as np
+
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
@@ -69,16 +71,19 @@ def whichever_have_gone(
     state = framework.state
     row_of = {key: state.pods[key].row for key in there}
     opened = framework.spread_fits(replacement)
+    may_open = state.table.none.copy()
 
     def without(keys: Iterable[Hashable]) -> Bools:
         with state.removed(keys):
-            for known, fits in zip(opened, framework.spread_fits(replacement), strict=True):
-                known |= fits
-            return framework.feasible(replacement)
+            fits = framework.spread_fits(replacement)
+            others = framework.feasible(replacement, spread=False)
+        np.logical_or(may_open, others, out=may_open)
+        for known, now in zip(opened, fits, strict=True):
+            known |= now
+        open_: Bools = np.logical_and.reduce([others, *fits])
+        return open_
 
     lasts = without(row_of)
-    with state.removed(row_of):
-        may_open = framework.feasible(replacement, spread=False)
     for topology in {c.topology_key for c in state.constraints(replacement, hard=True)}:
         ids = state.table.domains(topology).ids
         domains = {int(ids[row]) for row in row_of.values()}
@@ -88,6 +93,4 @@ def whichever_have_gone(
             without([k for k, row in row_of.items() if ids[row] == domain])
             if (lasts & (ids == domain)).any():
                 lasts &= (ids != domain) | without([k for k, row in row_of.items() if ids[row] != domain])
-    for fits in opened:
-        may_open &= fits
-    return lasts, may_open
+    return lasts, np.logical_and.reduce([may_open, *opened])
