@@ -79,11 +79,10 @@ class VerticalAutoscalers:
         targets = self._of(owner, above)
         if not targets:
             return template
-        more: Requests = {}
         # The pod itself may have been boosted: what it asks for without that stands in the owner's template.
         asked = {c.name: c for c in owner.template.containers} if owner.template is not None else {}
-        containers = tuple(_set(c, asked.get(c.name, c), targets, more, exactly) for c in template.containers)
-        return replace(_larger_by(more, template), autosized=True, containers=containers)
+        containers = tuple(_set(c, asked.get(c.name, c), targets, exactly) for c in template.containers)
+        return replace(_with_containers(template, containers, template.init_containers), autosized=True)
 
     def _of(self, owner: Workload, above: Workload | None) -> list[VerticalPodAutoscaler]:
         """Of the owner and of what controls it, up to a custom resource over a Deployment."""
@@ -97,22 +96,17 @@ class VerticalAutoscalers:
 
 
 def _set(
-    container: Container,
-    asked: Container,
-    targets: list[VerticalPodAutoscaler],
-    more: Requests,
-    exactly: bool,
+    container: Container, asked: Container, targets: list[VerticalPodAutoscaler], exactly: bool
 ) -> Container:
-    """The container with the largest requests of all; by how much they grow goes into `more`."""
+    """The container with the largest requests of all."""
     wanted: Requests = {}
     for v in targets:
         at_least(wanted, _set_by(v, asked))
     requests = {**container.requests, **wanted}
     if not exactly:
         at_least(requests, container.requests)
-    grown = {r: n - container.requests.get(r, 0) for r, n in requests.items()}
-    add(more, {r: n for r, n in grown.items() if n})
-    return replace(container, requests=requests) if any(grown.values()) else container
+    unchanged = all(container.requests.get(r, 0) == n for r, n in requests.items())
+    return container if unchanged else replace(container, requests=requests)
 
 
 def _set_by(autoscaler: VerticalPodAutoscaler, asked: Container) -> Requests:
@@ -148,6 +142,16 @@ def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
         scored_cpu=bounded(template.scored_cpu + cpu),
         scored_memory=bounded(template.scored_memory + memory),
     )
+
+
+def _with_containers(
+    template: PodTemplate, containers: tuple[Container, ...], inits: tuple[Container, ...]
+) -> PodTemplate:
+    """The template with these containers, and as much more or less as they take together."""
+    each = ((template.containers, template.init_containers), (containers, inits))
+    before, now = (pod_requests(*some, template.overhead, template.pod_level) for some in each)
+    more = {r: n for r in {**before, **now} if (n := now.get(r, 0) - before.get(r, 0))}
+    return replace(_larger_by(more, template), containers=containers, init_containers=inits)
 
 
 def _beyond(requests: Requests, wanted: Requests) -> Requests:
@@ -242,31 +246,31 @@ class Replacements:
     )
     def next_of(
         self, template: PodTemplate, owner: Workload, like: Pod | None, made_by: Workload | None
-    ) -> tuple[PodTemplate, PodTemplate, PodTemplate]:
-        """The next pod of an owner in place of one of this template: with all that this has; as this is; and
-        as the owner's template has it. One object where it is the same to the scheduler. What admission gave
-        another pod of the owner (`like`) beside its maker's template, such as a sidecar, it gives the next
-        one."""
+    ) -> tuple[PodTemplate, PodTemplate, PodTemplate, PodTemplate]:
+        """The next pod of an owner in place of one of this template: with all that this has; as this is; as
+        the owner's template has it; and that without what nothing says any more that admission adds. One
+        object where it is the same to the scheduler. What admission gave another pod of the owner (`like`)
+        beside its maker's template, such as a sidecar, it gives the next one."""
         built, asked = self.of(template, owner), owner.template
         as_is = _with_new_volumes(template.by_spec or template)
         if asked is None:
-            return built, self._if_other(as_is, built), built
+            return built, self._if_other(as_is, built), built, built
         its = made_by.template if made_by is not None else None
-        further: Requests = {}
-        if like is not None and its is not None:
-            shown = like.template.by_spec or like.template
+        shown = like.template.by_spec or like.template if like is not None and its is not None else asked
+        if its is not None and shown is not asked:
             more = shown.requests.items()
             built = _at_least(
                 {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in more}, built
             )
-            further = _further_containers(shown, its)
         present = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
         same = bool(present) and present.items() <= template.labels.items()
+        was = asked if same else self._template_of(as_is) or asked
+        given = self._given(as_is, was, owner)
         bare = built
         if built.autosized or not same:
-            was = asked if same else self._template_of(as_is)
-            bare = self._if_other(_larger_by(further, self._bare(as_is, was, asked, owner)), built)
-        return built, self._if_other(as_is, built), bare
+            made = self._bare(as_is, asked, owner, given, _beside(shown, its or asked))
+            bare = self._if_other(made, built)
+        return built, self._if_other(as_is, built), bare, self._if_other(given.taken_from(bare), bare)
 
     def _template_of(self, pod: PodTemplate) -> PodTemplate | None:
         """What a pod was made of, where that is still known: a set has its next template alone."""
@@ -283,31 +287,42 @@ class Replacements:
         same = (mine, made.requests) == (theirs, than.requests)
         return than if same and not (_goes_elsewhere(made, than) or _goes_elsewhere(than, made)) else made
 
+    def _given(self, pod: PodTemplate, was: PodTemplate, owner: Workload) -> _Given:
+        """What admission gave a pod beside what it was made of (`was`), and what it gives the next one."""
+        namespace = self._namespaces.get(pod.namespace)
+        added = added_by(namespace.metadata.annotations if namespace is not None else {}) or Added()
+        runs = self._runs(owner)
+        runs_on = (runs.scheduling if runs is not None else None) or Scheduling()
+        usual = _BY_DEFAULT | pod.requests.keys()
+        return _Given(
+            {k: v for k, v in pod.node_selector.items() if k not in was.node_selector},
+            tuple(t for t in pod.tolerations if t not in was.tolerations and t.key not in usual),
+            {**runs_on.node_selector, **(added.node_selector or {})},
+            (*runs_on.tolerations, *(added.tolerations or ())),
+        )
+
     def _bare(
-        self, pod: PodTemplate, was: PodTemplate | None, asked: PodTemplate, owner: Workload
+        self, pod: PodTemplate, asked: PodTemplate, owner: Workload, given: _Given, beside: _Containers
     ) -> PodTemplate:
         """The next pod with no more than its owner's template asks for, vertical autoscalers give it, and
-        admission gave this one beside what it was made of (`was`), or its namespace says."""
+        admission gives it: the containers that it has `beside`, and what else it was `given`."""
         labels, affinity = {**pod.labels, **asked.labels}, asked.affinity
         if pod.affinity is not None and not any(_differing(pod.affinity, asked.affinity)):
             affinity = _merged_again(pod, asked.affinity, labels)
-        if was is not None:
-            selector = {k: v for k, v in pod.node_selector.items() if k not in was.node_selector}
-            tolerations = [t for t in pod.tolerations if t not in was.tolerations]
-        else:
-            namespace = self._namespaces.get(pod.namespace)
-            added = added_by(namespace.metadata.annotations if namespace is not None else {}) or Added()
-            selector, tolerations = added.node_selector or {}, [*(added.tolerations or ())]
+        usual = (t for t in pod.tolerations if t.key in pod.requests)
         bare = replace(
             asked,
             labels=labels,
             affinity=affinity,
-            node_selector={**selector, **asked.node_selector},
-            tolerations=tuple(dict.fromkeys((*asked.tolerations, *tolerations))),
+            node_selector={**given.selector, **given.now, **asked.node_selector},
+            tolerations=tuple(
+                dict.fromkeys((*asked.tolerations, *given.tolerations, *given.tolerated, *usual))
+            ),
             volumes=pod.volumes,
             controller=pod.controller,
         )
-        return self._sized(self._made(bare, owner), owner, exactly=True)
+        every = (*asked.containers, *beside[0]), (*asked.init_containers, *beside[1])
+        return self._sized(self._made(_with_containers(bare, *every), owner), owner, exactly=True)
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority that its class, or the default one, gives now.
@@ -509,6 +524,27 @@ def added_by(annotations: Mapping[str, str]) -> Added | None:
     return Added(selector, read.get(DEFAULT_TOLERATIONS), read.get(TOLERATED, ()))
 
 
+class _Given(Struct, frozen=True):
+    """What admission gave a pod, and no template: node selector and tolerations; and these two as the
+    namespace and the RuntimeClass say them now, for the next one (`now`, `tolerated`)."""
+
+    selector: dict[str, str]
+    tolerations: tuple[Toleration, ...]
+    now: dict[str, str]
+    tolerated: tuple[Toleration, ...]
+
+    def taken_from(self, pod: PodTemplate) -> PodTemplate:
+        """The pod with what is said now alone: an annotation may be gone, or a webhook."""
+        alone = self.selector.items() - self.now.items()
+        selector = {k: v for k, v in pod.node_selector.items() if (k, v) not in alone}
+        tolerations = [t for t in pod.tolerations if t not in self.tolerations or t in self.tolerated]
+        return replace(
+            pod,
+            node_selector={**self.now, **selector},
+            tolerations=tuple(dict.fromkeys((*tolerations, *self.tolerated))),
+        )
+
+
 def _with_new_volumes(pod: PodTemplate) -> PodTemplate:
     """The template of a pod for which the claims of its ephemeral volumes are made anew."""
     volumes = tuple(
@@ -637,6 +673,7 @@ def _other_claims(pod: PodTemplate, owner: Workload, asked: PodTemplate) -> bool
     return owner.kind == "StatefulSet" and not mine - theirs <= owner.claim_templates <= mine
 
 
+_Containers = tuple[tuple[Container, ...], tuple[Container, ...]]
 _Kind = NodeAffinity | PodAffinity | None
 
 
@@ -719,11 +756,13 @@ def _larger(mine: Requests, theirs: Requests) -> Requests:
     return mine if mine == theirs else {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
 
 
-def _further_containers(pod: PodTemplate, asked: PodTemplate) -> Requests:
-    """What the containers take that the pod has beside its template's."""
+def _beside(pod: PodTemplate, asked: PodTemplate) -> _Containers:
+    """The containers, and the init containers, that the pod has beside its template's."""
     known = {c.name for c in (*asked.containers, *asked.init_containers)}
-    own, inits = ([c for c in some if c.name not in known] for some in (pod.containers, pod.init_containers))
-    return pod_requests(own, inits, {}, {})
+    own, inits = (
+        tuple(c for c in some if c.name not in known) for some in (pod.containers, pod.init_containers)
+    )
+    return own, inits
 
 
 def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:

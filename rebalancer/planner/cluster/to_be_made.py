@@ -119,8 +119,9 @@ def to_be_made(
     """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`).
 
     Of a pod that is made anew it is not known for sure what it will be: with all that the former one had and
-    others have; as the former one, before a rollout gets there; or as its owner's template has it, perhaps
-    smaller and without former rules. Where these differ, it is all that in each reading."""
+    others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
+    smaller and without former rules; or that without what nobody knows that admission still adds. Where these
+    differ, it is all that in each reading."""
     readings = _Readings(owners, replacements)
     owned = (p for p in leaving if p.owner is not None)
     again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
@@ -132,8 +133,11 @@ def to_be_made(
     found = [whole(lambda r: r.full)]
     if any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
-    if any(r.asked is not r.full for r in (*again, *left, *(r for r, _ in rolls))):
+    every = (*again, *left, *(r for r, _ in rolls))
+    if any(r.asked is not r.full for r in every):
         found.append(whole(lambda r: r.asked))
+    if any(r.plain is not r.asked for r in every):
+        found.append(whole(lambda r: r.plain))
     return found
 
 
@@ -143,6 +147,7 @@ class _Reading(NamedTuple):
     full: Pod
     as_is: Pod
     asked: Pod
+    plain: Pod
 
 
 class _Readings:
@@ -154,15 +159,15 @@ class _Readings:
     def of(self, pod: Pod) -> _Reading:
         """The pod itself, where its owner is not known."""
         owner = self._owners.of(pod)
-        return self.under(owner, pod) if owner is not None else _Reading(pod, pod, pod)
+        return self.under(owner, pod) if owner is not None else _Reading(pod, pod, pod, pod)
 
     def under(self, owner: Workload, pod: Pod) -> _Reading:
         """As this owner makes it, of its present revision or, as it is, of the pod's own."""
         like = self._owners.youngest(owner)
         made_by = self._owners.of(like) if like is not None else None
-        full, *others = self._replacements.next_of(pod.template, self._owners.maker(owner), like, made_by)
-        made = replace(pod, template=full)
-        return _Reading(made, *(made if t is full else replace(pod, template=t) for t in others))
+        templates = self._replacements.next_of(pod.template, self._owners.maker(owner), like, made_by)
+        made = {id(t): replace(pod, template=t) for t in templates}
+        return _Reading(*(made[id(t)] for t in templates))
 
 
 def _coming(owners: Owners, readings: _Readings) -> Iterator[Pod]:
@@ -208,7 +213,7 @@ def _rolling(owners: Owners, readings: _Readings, simulation: Simulation) -> Ite
 
     for owner, pods, number in owners.replaced_in_place():
         made = ((p, readings.under(owner, p)) for p in pods)
-        judged = [(r, any(grows(p, new.template) for new in (r.full, r.asked))) for p, r in made]
+        judged = [(r, any(grows(p, new.template) for new in (r.full, r.asked, r.plain))) for p, r in made]
         yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
 
 

@@ -66,11 +66,15 @@ def unlike(found: list[Json]) -> list[Json]:
     return found
 
 
-def sent(found: list[Json]) -> list[Json]:
-    """Admission gives the pods a node selector that no template has."""
+def admitted(found: list[Json], **spec: Any) -> list[Json]:
+    """Admission gave the pods this, and no template has it."""
     for one in (o for o in found if o["kind"] == "Pod"):
-        one["spec"]["nodeSelector"] = ZONE_B
+        one["spec"].update(spec)
     return found
+
+
+sent = partial(admitted, nodeSelector=ZONE_B)
+INIT = {"name": "init", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
 
 
 def off_the_pool(rolls: Any) -> list[Json]:
@@ -105,6 +109,10 @@ ANEW: dict[str, Callable[[], Any]] = {
         *given(sized(objects(of(3, deployment)), 1), z_0="200m"),
         vpa(name="other", cpu="1800m"),
     ],
+    "as an autoscaler has it now, which takes more than what runs before it": lambda: [
+        *admitted(sized(objects(of(3, deployment)), 1), initContainers=[INIT]),
+        vpa(name="other", cpu="2"),
+    ],
     "as an autoscaler has it now, where admission sends it": lambda: [
         *objects(node("a-1").zone("a").cpu(2)),
         *sent(sized(objects(of(3, deployment)), 1)),
@@ -114,6 +122,14 @@ ANEW: dict[str, Callable[[], Any]] = {
         *objects(node("a-1").zone("a").cpu(2)),
         *sent(sized(HALF_DONE["a Deployment"](partial(of, 3), ()), 2)),
     ],
+    "as its template, a set's, which has come to ask for less, where admission sends it": lambda: [
+        *objects(node("a-1").zone("a").cpu(2)),
+        *sent(sized(HALF_DONE["a set"](partial(of, 3), ()), 2)),
+    ],
+    "out of the pool that nothing names any more": lambda: admitted(objects(of(2, deployment)), **POOL),
+    "as its template, which has come to ask for less, out of that pool": lambda: admitted(
+        sized(HALF_DONE["a Deployment"](partial(of, 3), ()), 2), **POOL
+    ),
     "as it is, for its update is held back: the next would be larger": lambda: sized(
         staged(updated(of(2), ())), 3
     ),
