@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, Volume
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.selectors import NodeSelector
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
 from rebalancer.model.workload import REVISION, Workload
 from rebalancer.policy.options import PolicyOptions
@@ -223,18 +222,19 @@ class Owners:
                 found.append((w, min(number, _MOST_TO_COME)))
         return found
 
-    def volumes_to_come(self, owner: Workload, number: int) -> Iterator[tuple[NodeSelector, ...]]:
-        """Of each of so many pods that an owner has `to_come`: where the volumes are that a StatefulSet has
-        kept for it."""
+    def claims_to_come(self, owner: Workload, number: int) -> Iterator[tuple[Volume, ...]]:
+        """Of each of so many pods that an owner has `to_come`: the claims that a StatefulSet has kept for
+        it."""
         there = {p.name for p in (*self.active(owner), *self.made_again)}
         names = _names(owner) if owner.claim_templates else ()
         missing = (name for name in names if name not in there)
         for name, _ in zip_longest(islice(missing, number), range(number), fillvalue=""):
-            claims = (f"{owner.namespace}/{volume}-{name}" for volume in sorted(owner.claim_templates))
-            every = (self._snapshot.claims.get(key) for key in claims)
-            volumes = (self._snapshot.volumes.get(c.spec.volume_name) for c in every if c is not None)
-            where = (v.spec.node_affinity for v in volumes if v is not None)
-            yield tuple(w.required for w in where if w is not None and w.required is not None)
+            every = ((volume, f"{volume}-{name}") for volume in sorted(owner.claim_templates))
+            yield tuple(
+                Volume(volume, "persistentVolumeClaim", claim=claim)
+                for volume, claim in every
+                if f"{owner.namespace}/{claim}" in self._snapshot.claims
+            )
 
     @remembered(by=lambda owner: owner.key)
     def youngest(self, owner: Workload) -> Pod | None:

@@ -23,6 +23,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 NO_LIMIT = (1 << 63) - 1
+ANY_NUMBER = 1 << 30
 LIMIT_PREFIX = "attachable-volumes-csi-"
 LONGEST_RESOURCE_NAME = 63
 
@@ -84,6 +85,14 @@ def _left(
         held = volumes.holders.get(attachment)
         new += 1 if not held else ~np.isin(rows, list(held))
     return np.where(new == 0, NO_LIMIT, limit[rows] - volumes.attached[driver][rows] - new)
+
+
+def free_places(state: ClusterState, driver: str) -> Ints:
+    """int64[N]: how many more of a driver's volumes each node takes beside those that are attached to it, at
+    most `ANY_NUMBER`."""
+    volumes = state.volumes
+    taken = volumes.attached[driver] + volumes.left_over[driver]
+    return np.minimum(_limits(state, driver) - taken, ANY_NUMBER)
 
 
 def hangs_on_detaching(state: ClusterState, template: PodTemplate) -> bool:

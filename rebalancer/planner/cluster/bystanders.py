@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
+from rebalancer.engine.plugins.node_volume_limits import free_places
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
@@ -168,8 +169,9 @@ class SpokenFor:
         for i, t in every.items():
             for resource, amount in state.holds(t):
                 coming[resource] += amount * number[i]
+            coming.update({driver: n * number[i] for driver, n in self._attached_by(t).items()})
             keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
-            if not conflicts_at_all(t):
+            if not self._couples(t, number[i]):
                 nodes = simulation.static(t)
                 alike[id(nodes), keys, 0].append((t, nodes))
             elif _only_repels(t):
@@ -180,6 +182,7 @@ class SpokenFor:
                 found.add(i)
         coming += self._may_move()
         free = {r: state.allocatable(r) - state.requested[r] + given.get(r, 0) for r in coming}
+        free |= self._places(every.values())
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
             return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
@@ -191,7 +194,7 @@ class SpokenFor:
 
         for (_, keys, more), templates in alike.items():
             nodes = templates[0][1] & ~self._down
-            asked = [(id(t), dict(state.asks(t))) for t, _ in templates]
+            asked = [(id(t), dict(state.asks(t)) | self._attached_by(t)) for t, _ in templates]
             most: dict[str, int] = {}
             for _, asks in asked:
                 most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
@@ -213,11 +216,34 @@ class SpokenFor:
         most: dict[int, dict[str, int]] = defaultdict(dict)
         for some in self._simulation.snapshot.live if number else ():
             for i in number.keys() & groups.carried(some.template):
-                for r, amount in state.holds(some.template):
+                for r, amount in (*state.holds(some.template), *self._attached_by(some.template).items()):
                     most[i][r] = max(amount, most[i].get(r, 0))
         for i, amounts in most.items():
             found.update({r: number[i] * amount for r, amount in amounts.items()})
         return found
+
+    @remembered()
+    def _attached_by(self, template: PodTemplate) -> dict[str, int]:
+        """How many volumes of each driver its pod attaches to its node."""
+        return {driver: len(a) for driver, a in self._simulation.state.storage.attachments(template).items()}
+
+    def _places(self, templates: Iterable[PodTemplate]) -> dict[str, Ints]:
+        """int64[N] by driver of these pods' volumes: how many more each node takes."""
+        drivers = dict.fromkeys(chain.from_iterable(map(self._attached_by, templates)))
+        return {driver: free_places(self._simulation.state, driver) for driver in drivers}
+
+    def _couples(self, template: PodTemplate, number: int) -> bool:
+        """Whether more than room, places of volumes among it, ties so many pods of a template to others: what
+        they mount is not bound yet, or not theirs alone."""
+        if conflicts_at_all(template, volumes=False):
+            return True
+        state, storage = self._simulation.state, self._simulation.state.storage
+        for v in template.volumes if template.attaches else ():
+            claim = storage.claim_of(template.namespace, v) if v.kind == "persistentVolumeClaim" else None
+            bound = claim is not None and storage.volume(claim.spec.volume_name) is not None
+            if not bound or max(number, state.volumes.claims.get(f"{template.namespace}/{v.claim}", 0)) > 1:
+                return True
+        return False
 
     @property
     def _unsure(self) -> list[Hashable]:
@@ -414,17 +440,24 @@ class SpokenFor:
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}
         coming, found = Counter[str](), []
+        number = Counter(id(c.pod.template) for c in comers)
+        free |= self._places(c.pod.template for c in comers)
+
+        def takes(t: PodTemplate) -> dict[str, int]:
+            return dict(state.holds(t)) | self._attached_by(t)
+
         for c in comers:
-            coming.update(dict(state.holds(c.pod.template)))
+            coming.update(takes(c.pod.template))
         for pod in {id(c.pod.template): c.pod for c in comers}.values():
-            t, asks, others = pod.template, dict(state.asks(pod.template)), coming.copy()
+            t, others = pod.template, coming.copy()
+            asks = dict(state.asks(t)) | self._attached_by(t)
             nodes = simulation.static(t) & ~self._down
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
             kept = 0
-            if not (conflicts_at_all(t) or state.constraints(t, hard=True)):
-                others.subtract(dict(state.holds(t)))
+            if not (self._couples(t, number[id(t)]) or state.constraints(t, hard=True)):
+                others.subtract(takes(t))
                 for other in (o for o, rows in beside if open_[rows].any()):
-                    others.update(dict(state.holds(other)))
+                    others.update(takes(other))
                 kept = never_filled(np.flatnonzero(open_), free, asks, others)
             found.append((pod, open_, kept))
         return found

@@ -179,9 +179,10 @@ class Groups:
 # Whether pods can get in each other's way by more than room: ports, volumes and required (anti-)affinity.
 
 
-def conflicts_at_all(template: PodTemplate) -> bool:
-    """Whether a pod can conflict with any other; two that cannot never conflict with each other."""
-    return bool(template.attaches or template.host_ports or _terms(template))
+def conflicts_at_all(template: PodTemplate, *, volumes: bool = True) -> bool:
+    """Whether a pod can conflict with any other; two that cannot never conflict with each other. `volumes`:
+    by what it mounts, too."""
+    return bool((volumes and template.attaches) or template.host_ports or _terms(template))
 
 
 def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> bool:

@@ -14,8 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.model.node import deleted_after, is_drained, is_going, is_leaving, is_outdated
-from rebalancer.model.pod import Affinity, NodeAffinity, Pod, PodTemplate, Requests
-from rebalancer.model.selectors import NodeSelector, NodeSelectorTerm
+from rebalancer.model.pod import Pod, PodTemplate, Requests
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.kubelets import expelling
@@ -176,28 +175,9 @@ def _coming(owners: Owners, readings: _Readings) -> Iterator[Pod]:
         if owner.template is None:
             continue
         pod = readings.under(owner, Pod(owner.name, owner.namespace, "", owner.template)).full
-        made: dict[tuple[NodeSelector, ...], Pod] = {(): pod}
-        for where in owners.volumes_to_come(owner, number):
-            if where not in made:
-                made[where] = replace(pod, template=_pinned(pod.template, where))
-            yield made[where]
-
-
-def _pinned(template: PodTemplate, where: Iterable[NodeSelector]) -> PodTemplate:
-    """The template for nodes that all of these select, too."""
-    a = template.affinity or Affinity()
-    near = a.node_affinity or NodeAffinity()
-    for selector in where:
-        every = near.required.node_selector_terms if near.required is not None else (NodeSelectorTerm(),)
-        terms = tuple(
-            NodeSelectorTerm(
-                one.match_expressions + other.match_expressions, one.match_fields + other.match_fields
-            )
-            for one in every
-            for other in selector.node_selector_terms
-        )
-        near = replace(near, required=NodeSelector(terms))
-    return replace(template, affinity=replace(a, node_affinity=near))
+        for claims in owners.claims_to_come(owner, number):
+            kept = replace(pod.template, volumes=(*pod.template.volumes, *claims)) if claims else pod.template
+            yield replace(pod, template=kept) if claims else pod
 
 
 def _rolling(owners: Owners, readings: _Readings, simulation: Simulation) -> Iterator[tuple[_Reading, bool]]:

@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.planner import plan
 from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set
-from tests.support.build.volumes import claim, volume
+from tests.support.build.volumes import claim, csi_node, volume
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import (
     HALF_DONE,
@@ -73,6 +73,14 @@ def admitted(found: list[Json], **spec: Any) -> list[Json]:
     return found
 
 
+def sidecar_too(cpu: str, proxy: str) -> Json:
+    """An autoscaler that sizes what is injected, too."""
+    found = vpa(name="other", cpu=cpu)
+    recommended = found["status"]["recommendation"]["containerRecommendations"]
+    recommended.append({"containerName": "proxy", "target": {"cpu": proxy}})
+    return found
+
+
 sent = partial(admitted, nodeSelector=ZONE_B)
 INIT = {"name": "init", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
 
@@ -108,6 +116,10 @@ ANEW: dict[str, Callable[[], Any]] = {
     "as an autoscaler has it now, with a sidecar": lambda: [
         *given(sized(objects(of(3, deployment)), 1), z_0="200m"),
         vpa(name="other", cpu="1800m"),
+    ],
+    "as an autoscaler has it now, and its sidecar": lambda: [
+        *given(sized(objects(of(3, deployment)), 1), z_0="200m"),
+        sidecar_too("1500m", "500m"),
     ],
     "as an autoscaler has it now, which takes more than what runs before it": lambda: [
         *admitted(sized(objects(of(3, deployment)), 1), initContainers=[INIT]),
@@ -161,19 +173,57 @@ def test_a_pod_of_a_canary_is_counted_by_the_revision_that_it_will_have() -> Non
         assert len(made.moves) == moves, cpu
 
 
-@pytest.mark.parametrize(("there", "moves"), [(True, 0), (False, 1)], ids=["is there", "is made with it"])
-def test_a_pod_that_a_set_makes_in_turn_goes_where_its_claim_is(there: bool, moves: int) -> None:
+def kept(owner: Any, zones: str) -> list[Json]:
+    """A set whose pods have a claim each, of which so many are there, with a volume in this zone."""
+    made = objects(owner)
+    name = made[0]["metadata"]["name"]
+    made[0]["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    for one in made[1:]:
+        one["metadata"]["creationTimestamp"] = ago(60)
+        mounted = {"claimName": f"data-{one['metadata']['name']}"}
+        one["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": mounted}]
+    for i, zone in enumerate(zones):
+        its = f"data-{name}-{i}"
+        made += objects(claim(its, f"v-{name}-{i}"), volume(f"v-{name}-{i}", its, zone=zone))
+    return made
+
+
+@pytest.mark.parametrize(("zones", "moves"), [("ab", 0), ("a", 1)], ids=["is there", "is made with it"])
+def test_a_pod_that_a_set_makes_in_turn_goes_where_its_claim_is(zones: str, moves: int) -> None:
     """db-1 is yet to be made: a has plenty of room, and the volume is in b."""
-    volumes = [claim("data-db-0", "v-0"), volume("v-0", "data-db-0", zone="a")]
-    if there:
-        volumes += [claim("data-db-1", "v-1"), volume("v-1", "data-db-1", zone="b")]
-    db = objects(stateful_set("db").requests(cpu=3).replicas(2).on_nodes(["a-1"]))
-    db[0]["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
-    mounted = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}
-    db[1]["metadata"]["creationTimestamp"] = ago(60)
-    db[1]["spec"]["volumes"] = [mounted]
+    db = kept(stateful_set("db").requests(cpu=3).replicas(2).on_nodes(["a-1"]), zones)
     machines = node("a-0").zone("a").cpu(2), node("a-1").zone("a").cpu(16), node("b-1").zone("b").cpu("3200m")
-    assert len(plan(snapshot(*machines, *db, *volumes, web())).moves) == moves
+    assert len(plan(snapshot(*machines, *db, web())).moves) == moves
+
+
+def test_a_kept_claim_says_where_its_pod_goes_and_not_which_domains_its_constraints_know() -> None:
+    spread = stateful_set("db").requests(cpu=3).spread("zone", min_domains=2)
+    db = kept(spread.replicas(3).on_nodes(["a-1", "b-2"]), "abb")
+    for cpu, moves in (("3200m", 0), ("3600m", 1)):
+        zone_b = node("b-1").zone("b").cpu(cpu), node("b-2").zone("b").cpu(3)
+        machines = node("a-0").zone("a").cpu(2), node("a-1").zone("a").cpu(16), *zone_b
+        assert len(plan(snapshot(*machines, *db, web())).moves) == moves, cpu
+
+
+def test_a_kept_claim_keeps_its_place_on_a_node_that_attaches_no_more() -> None:
+    """Only b-1 has room for db-1, and one place for a volume."""
+    db = kept(stateful_set("db").requests(cpu=1).replicas(2).on_nodes(["a-1"]), "ab")
+    full = kept(stateful_set("full").spread("hostname").requests(cpu="500m").on_nodes(["b-0"] * 3), "bbb")
+    zone_b = node("b-0").zone("b").cpu("1500m"), node("b-1").zone("b").cpu(8)
+    machines = (*zone_b, node("a-1").zone("a").cpu(16).taint("x"), csi_node("b-0", 9), csi_node("b-1", 1))
+    assert not plan(snapshot(*machines, *db, *full)).moves
+
+
+def test_pods_with_claims_of_their_own_leave_others_room_where_there_is_plenty() -> None:
+    names = [f"{'abc'[i % 3]}-{i}" for i in range(300)]
+    machines = [node(n).zone(n[0]).cpu(16) for n in names]
+    db = kept(stateful_set("db").requests(cpu=4).replicas(3).on_nodes(names[:1]), "abc")
+    old = [n for n in names if n[0] != "c"]
+    webs = [deployment(f"web{k}").spread("zone").requests(cpu="500m") for k in range(20)]
+    placed = [w.on_nodes(old[k : k + 12]) for k, w in enumerate(webs)]
+    made = plan(snapshot(machines, [csi_node(n, 9) for n in names], db, placed))
+    assert made.moves
+    assert not made.blocked
 
 
 @pytest.mark.parametrize("kind", [deployment, stateful_set])
