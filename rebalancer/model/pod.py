@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field, json
+from msgspec import Struct, field, json, structs
 
 from rebalancer.model.node import OwnerReference, Toleration
 from rebalancer.model.quantity import bounded
@@ -502,3 +502,28 @@ def pod_requests(
     total |= of_the_whole_pod(pod_level)
     add(total, overhead)
     return {name: bounded(value) for name, value in total.items()}
+
+
+def larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
+    """The template with so much more, or less, of its resources."""
+    total = dict(template.requests)
+    add(total, more)
+    cpu, memory = more.get("cpu", 0), more.get("memory", 0)
+    return structs.replace(
+        template,
+        requests={r: bounded(n) for r, n in total.items()},
+        nonzero_cpu=bounded(template.nonzero_cpu + cpu),
+        nonzero_memory=bounded(template.nonzero_memory + memory),
+        scored_cpu=bounded(template.scored_cpu + cpu),
+        scored_memory=bounded(template.scored_memory + memory),
+    )
+
+
+def with_containers(
+    template: PodTemplate, containers: tuple[Container, ...], inits: tuple[Container, ...]
+) -> PodTemplate:
+    """The template with these containers, and as much more or less as they take together."""
+    each = ((template.containers, template.init_containers), (containers, inits))
+    before, now = (pod_requests(*some, template.overhead, template.pod_level) for some in each)
+    more = {r: n for r in {**before, **now} if (n := now.get(r, 0) - before.get(r, 0))}
+    return structs.replace(larger_by(more, template), containers=containers, init_containers=inits)

@@ -36,7 +36,8 @@ from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import REPLICATED, Owners
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 
 
 class ClusterNow:

@@ -38,7 +38,8 @@ from rebalancer.policy.options import Limit, Method, PolicyOptions
 from rebalancer.policy.owners import gone, named
 from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
-from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
+from rebalancer.policy.replacement import ADDING, Replacements, edited
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.cluster_now import Compared, SpotCheck, WatchAge, heads_of, whole_kinds
 from rebalancer.runtime.last_look.room import Room

@@ -37,7 +37,8 @@ from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan, bars
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers, differs, edited
+from rebalancer.policy.replacement import Replacements, differs, edited
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.runtime.cycle.gates import NOBODY, Away
 from rebalancer.runtime.cycle.replacements import controller_of
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
