@@ -181,7 +181,9 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """From where to where, as it was predicted and as it went."""
-        went = f"{self.replacement} on {self.landed}" if self.landed else "its replacement was not seen"
+        went = "its replacement was not seen"
+        if self.replacement:
+            went = f"{self.replacement} {f'on {self.landed}' if self.landed else 'had no node'}"
         if self.destinations > 1:
             many = f"one of the {self.destinations} nodes predicted, such as {self.predicted}"
             return f"from {self.node} to {many}: {went}"

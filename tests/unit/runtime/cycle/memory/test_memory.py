@@ -18,6 +18,7 @@ from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import Fate, Ledger, owner_id
 from rebalancer.policy.options import Method
 from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.owners_that_wait import young
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts
@@ -85,6 +86,20 @@ def test_what_the_ledger_says_of_an_outcome(case: str) -> None:
     cycle(memory, outcome)
     assert [e.fate for e in memory.ledger.entries] == ([fate] if fate else [])
     assert memory.ledger.totals.evictions == (fate is not None)
+
+
+@pytest.mark.parametrize(
+    ("replacement", "node", "said"),
+    [
+        ("a/web-n", "b-1", "a/web-n on b-1"),
+        ("a/web-n", "", "a/web-n had no node"),
+        ("", "", "its replacement was not seen"),
+    ],
+)
+def test_history_says_how_it_went(replacement: str, node: str, said: str) -> None:
+    memory = remembering()
+    cycle(memory, replace(evicted(on=node, ready=False), replacement=replacement))
+    assert [line.path.partition(": ")[2] for line in history_of(memory.ledger, ())] == [said]
 
 
 def test_what_was_intended_and_not_sent_is_gone_when_nothing_is_in_flight() -> None:
