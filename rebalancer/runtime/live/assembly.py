@@ -6,6 +6,7 @@ import ctypes
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from socket import gethostname
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -440,7 +441,8 @@ def _turn(cache: WatchCache | None, options: LiveOptions, connection: Connection
     # Brakes may be shared, or lie elsewhere than the pods do that others see.
     home = options.planning.policy.own_namespace or options.brake.namespace
     try:
-        return turn(cache.pods().values(), home, connection.time() or clock.now())
+        now = connection.time() or clock.now()
+        return turn(cache.pods().values(), cache.workload, home, gethostname(), now)
     except CacheNotReadyError:
         return 0.0  # the last look does not let it go
 

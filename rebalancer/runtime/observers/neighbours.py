@@ -12,6 +12,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from rebalancer.findings.survey import FindingCode
+from rebalancer.kube.config_maps import COMPONENT, NAME, OURS
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity, plural
@@ -44,7 +45,12 @@ _LOUD_EACH = frozenset(
     {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
 )
 """Findings that the log is told of too, once by what they say, with how many say it."""
-_NAME = "app.kubernetes.io/name"
+_EVICTING = ("daemon", "cycle")
+"""Components of an installation that may evict, as the manifests call them."""
+_MADE_ANEW = ("ReplicaSet", "Job")
+"""Kinds of owners of which there is another with each rollout, or each run."""
+Find = Callable[[str, str, str], Workload | None]
+"""The owner of that kind, namespace and name, where it is known."""
 
 
 def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -101,38 +107,56 @@ _TURN, _ACTS = 20.0, 12.0
 """Seconds of a turn, and for how many of them its installation acts: then others see where its pods went."""
 
 
-def turn(pods: Collection[Pod], home: str, now: float) -> float:
-    """Seconds until the installation of the namespace `home` may evict, 0 if it may.
+def turn(pods: Collection[Pod], find: Find, home: str, host: str, now: float) -> float:
+    """Seconds until the installation that runs on `host`, in the namespace `home`, may evict, 0 if it may.
 
-    Installations in several namespaces, which may not read each other's leases, would fill the same room at
-    the same moment. So they take turns, in the order of their names, by the API server's clock.
+    Several installations, which may not read each other's leases, would fill the same room at the same
+    moment. So they take turns, in the order of their names, by the API server's clock.
     """
-    where = sorted({home, *_homes(pods)})
+    there = _installations(pods, find)
+    here = sorted(i for i in there if i[0] == home) or [(home, "")]
+    # Who has no pod there, as on a terminal, acts for an installation of its namespace.
+    mine = next((i for i in here if host in there.get(i, ())), here[0])
+    where = sorted({mine, *there})
     if len(where) == 1:
         return 0.0
     # Rounded: who waits until its turn is not to be a moment early.
-    since = round(now - _TURN * where.index(home), 3) % (_TURN * len(where))
+    since = round(now - _TURN * where.index(mine), 3) % (_TURN * len(where))
     return 0.0 if since < _ACTS else _TURN * len(where) - since
 
 
-def _homes(pods: Collection[Pod]) -> set[str]:
-    """The namespaces in which a rebalancer runs."""
-    return {p.namespace for p in _of_program(pods, "rebalancer")}
+def _installations(pods: Collection[Pod], find: Find) -> dict[tuple[str, str], set[str]]:
+    """The installations that show, by namespace and name, with the hosts on which they run.
+
+    The name is that of a Deployment or CronJob: it stays when pods are made anew. "": of pods that do not say
+    that they evict, as those that report; they are one installation, where their namespace has no other.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    for p in _of_program(pods, OURS):
+        owner = find(p.owner.kind, p.namespace, p.owner.name) if p.owner is not None else None
+        top = (owner and owner.owner) or p.owner
+        evicts = p.template.labels.get(COMPONENT) in _EVICTING
+        name = top.name if evicts and top is not None and top.kind not in _MADE_ANEW else ""
+        # Longer names of hosts are cut: kubernetes pkg/kubelet/kubelet_pods.go.
+        found.setdefault((p.namespace, name), set()).add(p.name[:63].rstrip("-."))
+    named = {namespace for namespace, name in found if name}
+    return {i: hosts for i, hosts in found.items() if i[1] or i[0] not in named}
 
 
 def _rebalancers(snapshot: Snapshot) -> Iterable[Finding]:
-    """Installations in several namespaces. Each may see lease and ledger of its own only, so they do not stop
-    each other; but everybody sees their pods."""
-    where = sorted(_homes(snapshot.pods))
+    """Several installations. Each may see lease and ledger of its own only, so they do not stop each other;
+    but everybody sees their pods."""
+    where = sorted(_installations(snapshot.pods, lambda *key: snapshot.workloads_by_name.get(key)))
     if len(where) > 1:
+        said = ("/".join(filter(None, i)) for i in where[:3])
         yield Finding(
             Severity.WARNING,
             NeighbourCode.REBALANCERS.value,
-            "Namespace/" + where[1],
-            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): they take turns "
-            "to evict, and none knows of the others' caps and pauses",
-            "keep one; or give them one lease, ledger and brake (leaderElection.namespace, "
-            "ledger.namespace, brake.namespace, with their rights), or scopes that do not overlap",
+            "Namespace/" + where[1][0],
+            f"{len(where)} rebalancers run ({', '.join(said)}): they take turns to evict, and none knows of "
+            "the others' caps and pauses",
+            "keep one; or give them one lease, ledger and brake (namespace and name in leaderElection, "
+            "ledger, brake, with their rights), or scopes that do not overlap",
         )
 
 
@@ -204,7 +228,7 @@ def _over(pod: Pod) -> bool:
 def _runs(template: PodTemplate, what: str) -> bool:
     """Whether pods of this template run that program."""
     labels = template.labels
-    if labels.get(_NAME) == what or labels.get("app") == what or labels.get("k8s-app") == what:
+    if labels.get(NAME) == what or labels.get("app") == what or labels.get("k8s-app") == what:
         return True
     return any(
         c.image.rsplit("/", 1)[-1].partition(":")[0].partition("@")[0] == what for c in template.containers

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -33,15 +34,39 @@ from tests.support.waiting import until
 Things = Iterable[Any]
 
 
-def image(name: str, **labels: str) -> Any:
+def image(name: str, namespace: str = "default", **labels: str) -> Any:
     """A pod of that image on a node."""
-    made = pod("it").labels(app="other", **labels).on("n")
+    made = pod("it", namespace).labels(app="other", **labels).on("n")
     made._spec["containers"][0]["image"] = name
     return made
 
 
 N = node("n").zone("a")
 REBALANCER = {"app.kubernetes.io/name": "rebalancer"}
+
+
+def of(owner: str, name: str, namespace: str = "ops", component: str = "daemon") -> Any:
+    """A pod of a rebalancer, with a controller: Kind/name."""
+    labels = REBALANCER | {"app.kubernetes.io/component": component}
+    kind, _, called = owner.partition("/")
+    made = pod(name, namespace).label_map(labels).on("n")
+    return made.owned_by(kind, called, "batch/v1" if kind == "Job" else "apps/v1")
+
+
+def below(kind: str, name: str, owner: str) -> Any:
+    """A ReplicaSet of a Deployment, or a Job of a CronJob."""
+    above, _, called = owner.partition("/")
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    refs = [{"apiVersion": version, "kind": above, "name": called, "uid": called, "controller": True}]
+    meta = {"name": name, "namespace": "ops", "ownerReferences": refs}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": {"template": {}}}
+
+
+TWO = (
+    *(below("ReplicaSet", f"r{i}-1", f"Deployment/r{i}") for i in (1, 2)),
+    *(of(f"ReplicaSet/r{i}-1", f"r{i}-1-x") for i in (1, 2)),
+)
+"""Two installations in one namespace."""
 UNDER_WAY = pod("web").on("n").owned_by("ReplicaSet", "web").terminating()
 TABLE: list[tuple[str, Things, list[str]]] = [
     ("a descheduler by its chart's label",
@@ -60,8 +85,24 @@ TABLE: list[tuple[str, Things, list[str]]] = [
     ("rebalancers in two namespaces",
      (N, *(pod("r", n).label_map(REBALANCER).on("n") for n in ("a", "b"))),
      ["several-rebalancers"]),
+    ("two rebalancers in one namespace", (N, *TWO), ["several-rebalancers"]),
+    ("a daemon and a CronJob in one namespace",
+     (N, *TWO[::2], below("Job", "c-1", "CronJob/c"), of("Job/c-1", "c-1-x", component="cycle")),
+     ["several-rebalancers"]),
     ("two replicas of one rebalancer",
      (N, *(pod(r).label_map(REBALANCER).on("n") for r in ("r-1", "r-2"))), []),
+    ("a rebalancer that is rolled out",
+     (N, *(below("ReplicaSet", f"r-{i}", "Deployment/r") for i in (1, 2)),
+      *(of(f"ReplicaSet/r-{i}", f"r-{i}-x") for i in (1, 2))), []),
+    ("a CronJob's runs",
+     (N, *(below("Job", f"c-{i}", "CronJob/c") for i in (1, 2)),
+      of("Job/c-1", "c-1", component="cycle").phase("Succeeded"), of("Job/c-2", "c-2", component="cycle")),
+     []),
+    ("a CronJob's runs whose Jobs are not read",
+     (N, *(of(f"Job/c-{i}", f"c-{i}-x", component="cycle") for i in (1, 2))), []),
+    ("a rebalancer, and Jobs that report",
+     (N, *TWO[::2], of("Job/report", "report-x", component="report"),
+      image("rebalancer:1", "ops").owned_by("Job", "nightly", "batch/v1")), []),
     ("a program that only has it in its name", (N, image("example/descheduler-exporter:1")), []),
     ("a program from a registry of that name", (N, image("descheduler.example/web:1")), []),
     ("Karpenter that consolidates", (N.label("x", "y"), node("k").taint("karpenter.sh/disrupted")),
@@ -92,33 +133,57 @@ def test_of(things: Things, codes: list[str]) -> None:
     assert [f.code for f in neighbours(snapshot(*things))] == codes
 
 
+INSTALLATIONS = [("ops", "r1-1-x"), ("ops", "r2-1-x"), ("pay", "r"), ("shop", "elsewhere")]
+"""Namespace and host of each; the last is outside of the cluster, beside a pod that does not say its name."""
+
+
 def test_of_several_installations_one_evicts_at_a_time_and_the_next_only_after_a_while() -> None:
-    homes = ("ops", "pay", "shop")
-    pods = list(snapshot(N, *(pod("r", n).label_map(REBALANCER).on("n") for n in homes)).pods)
-    acts = {n: [s for s in range(600) if turn(pods, n, 1e9 + s) == 0] for n in homes}
-    for n in homes:
-        assert len(acts[n]) == 120
-        assert turn(pods, n, 1e9 + 600 + acts[n][0] - 7.5) == 7.5
-    every = sorted((second, n) for n in homes for second in acts[n])
+    seen = snapshot(N, *TWO, *(pod("r", n).label_map(REBALANCER).on("n") for n in ("pay", "shop")))
+    owners = {(w.kind, w.namespace, w.name): w for w in seen.workloads}
+
+    def waits(home: str, host: str, now: float) -> float:
+        return turn(seen.pods, lambda *key: owners.get(key), home, host, 1e9 + now)
+
+    acts = {i: [s for s in range(800) if waits(*i, s) == 0] for i in INSTALLATIONS}
+    for i in INSTALLATIONS:
+        assert len(acts[i]) == 120
+        assert waits(*i, 800 + acts[i][0] - 7.5) == 7.5
+    every = sorted((second, i) for i in INSTALLATIONS for second in acts[i])
     changes = [b - a for (a, m), (b, n) in pairwise(every) if m != n]
     assert set(changes) == {9}
-    assert turn(pods[:1], "ops", 1e9 + 30) == turn(pods[:0], "ops", 1e9 + 30) == 0
+    assert turn((), lambda *_: None, "ops", "r1-1-x", 1e9 + 30) == 0
 
 
-@pytest.mark.parametrize(("home", "begins", "first"),
-                         [("", 0, 20), ("", 21, 21), ("", 33, 60), ("b-tools", 21, 21)])  # fmt: skip
-def test_an_installation_evicts_in_its_turn(home: str, begins: int, first: int) -> None:
-    """Its brake is in the namespace `default`; the other's namespace, and so its turn, comes before."""
-    others = [pod("r", n).label_map(REBALANCER).on("b-0") for n in {"a-tools", home or "a-tools"}]
+HERE = gethostname()
+
+
+@pytest.mark.parametrize(
+    ("home", "others", "begins", "first"),
+    [
+        ("", [("a-tools", "r", "r")], 0, 20),
+        ("", [("a-tools", "r", "r")], 21, 21),
+        ("", [("a-tools", "r", "r")], 33, 60),
+        ("b-tools", [("a-tools", "r", "r"), ("b-tools", "r", "r")], 21, 21),
+        ("ops", [("ops", "r1", "r1-x"), ("ops", "r2", HERE)], 0, 20),
+        ("ops", [("ops", "r1", HERE), ("ops", "r2", "r2-x")], 13, 40),
+    ],
+)
+def test_an_installation_evicts_in_its_turn(
+    home: str, others: list[tuple[str, str, str]], begins: int, first: int
+) -> None:
+    """Its brake is in the namespace `default` unless it has a home. `others`: namespace, controller and pod
+    of each that shows, it among them where it runs there."""
+    pods = [of(f"StatefulSet/{owner}", name, namespace).on("b-0") for namespace, owner, name in others]
     planning = PlanOptions(policy=PolicyOptions(own_namespace=home))
-    with ApiServer(objects(*SKEWED, *others)) as server:
+    with ApiServer(objects(*SKEWED, *pods)) as server:
         server.ahead = None
         options = replace(EXECUTE, brake=BRAKE, planning=planning)
         run = Run(server, options, time=FakeTime(at=1_000_000.0 + begins))
     sent = [o.at - 1_000_000.0 for o in run.story.outcomes]
     assert run.zones() == [2, 2, 2]
     assert first <= sent[0] <= first + 2
-    assert all(20 <= at % 40 < 32 for at in sent)
+    turns = 20 if first % 40 >= 20 else 0
+    assert all(turns <= at % 40 < turns + 12 for at in sent)
 
 
 class Notices(Observer):
