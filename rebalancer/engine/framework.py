@@ -18,6 +18,7 @@ from rebalancer.engine import config
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
+from rebalancer.engine.plugins.inter_pod_affinity import InterPodAffinity
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Rejection, Score
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.state.cluster import ClusterState
@@ -209,15 +210,19 @@ class Framework:
         }
         self._templates = KnownTemplates(state, self.profile, self.plugins)
 
-    def feasible(self, template: PodTemplate, node_name: str = "", *, spread: bool = True) -> Bools:
-        """bool[N]: nodes that take the pod; without `spread`, whatever its spread constraints say. The array
-        is the caller's."""
+    def feasible(
+        self, template: PodTemplate, node_name: str = "", *, spread: bool = True, affinity: bool = True
+    ) -> Bools:
+        """bool[N]: nodes that take the pod; without `spread`, whatever its spread constraints say, without
+        `affinity`, whatever is required between pods. The array is the caller's."""
         known = self._templates.of(template, node_name)
         if self._blocked(known) is not None:
             return self.state.table.none.copy()
         mask = known.joined.copy()
+        asked = ((PodTopologySpread.name, spread), (InterPodAffinity.name, affinity))
+        left_out = [known.filters.get(name) for name, ask in asked if not ask]
         for f in known.whole:
-            if not f.skipped and (spread or f is not known.filters.get(PodTopologySpread.name)):
+            if not f.skipped and f not in left_out:
                 mask &= f.mask()
         if self.state.nominated:
             for row, rejections in self._with_nominated(known).items():

@@ -17,7 +17,7 @@ Deployment's ReplicaSets have the first."""
 UNASKED = ("failed calling webhook", "Internal error occurred")
 """What the message of a ReplicaFailure has where the API server could not ask a webhook whose failurePolicy
 is Fail, or failed itself: new pods of others may be refused as well."""
-_MAX_SURGE = "25%"
+_MAX_SURGE = _MAX_UNAVAILABLE = "25%"
 """Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
 
 
@@ -106,6 +106,16 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
             return written
         share = written.removesuffix("%")
         return -(-int(share) * self.replicas // 100) if share.isdecimal() else 0
+
+    @property
+    def unavailable(self) -> int:
+        """How many pods a Deployment lets go in a rolling update before others are there, rounded down; one,
+        where that and the surge are 0, as the controller has it."""
+        written = _MAX_UNAVAILABLE if self.max_unavailable is None else self.max_unavailable
+        if isinstance(written, str):
+            share = written.removesuffix("%")
+            written = int(share) * self.replicas // 100 if share.isdecimal() else 1
+        return written or int(not self.surge)
 
     @property
     def counted_as(self) -> str:

@@ -161,8 +161,6 @@ class Allowance:
 # How many pods of one owner may be away together, whether a budget covers them or not; and that an owner
 # which has lost as many already loses no Ready one.
 
-_MAX_UNAVAILABLE = "25%"
-"""Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
 _SPREAD = "pod topology spread constraints"
 """In the scheduler's message for a pod that a spread constraint keeps from nodes."""
 _NAMED = 3
@@ -313,13 +311,6 @@ class InFlight:
 
 
 def _max_unavailable(deployment: Workload) -> int:
-    """What a Deployment allows to be unavailable in a rolling update, rounded down; 0 counts as one, for it
-    surges then. One that recreates its pods allows no more at a time either."""
-    written = deployment.max_unavailable
-    if deployment.update_strategy == "Recreate":
-        return 1
-    written = _MAX_UNAVAILABLE if written is None else written
-    if isinstance(written, int):
-        return max(1, written)
-    share = written.removesuffix("%")
-    return max(1, int(share) * deployment.replicas // 100 if share.isdecimal() else 1)
+    """What a Deployment allows to be unavailable in a rolling update; 0 counts as one, for it surges then.
+    One that recreates its pods allows no more at a time either."""
+    return 1 if deployment.update_strategy == "Recreate" else max(1, deployment.unavailable)

@@ -233,7 +233,8 @@ class Owners:
             yield tuple(
                 Volume(volume, "persistentVolumeClaim", claim=claim)
                 for volume, claim in every
-                if f"{owner.namespace}/{claim}" in self._snapshot.claims
+                if (there_is := self._snapshot.claims.get(f"{owner.namespace}/{claim}")) is not None
+                and there_is.metadata.deletion_timestamp is None
             )
 
     @remembered(by=lambda owner: owner.key)
@@ -242,9 +243,9 @@ class Owners:
         there = (p for w in self._family(owner) for p in self.active(w))
         return max(there, key=lambda p: p.created or 0.0, default=None)
 
-    def replaced_in_place(self) -> Iterator[tuple[Workload, list[Pod], int]]:
-        """Owners in a rollout, their pods of former revisions, those that go first first, and how many of
-        these at most go before others are made for them: all but what `to_come` has."""
+    def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
+        """Owners in a rollout; their pods of former revisions, those that go first first; for how many of
+        these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
@@ -254,13 +255,14 @@ class Owners:
             if w.kind == "Deployment" and not w.paused and self._rolls(w):
                 number -= coming.get(w.key, 0)
                 there = [s for s in self._of_deployment[w.key] if not (seen and _is_present(s, w))]
-                yield w, [p for s in there for p in self.active(s)], number
+                first = min(number, w.unavailable) if w.surge else number
+                yield w, [p for s in there for p in self.active(s)], number, first
             elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
                 last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
                 if not seen or two_revisions(w, last_first) is not None:
                     present = w.update_revision if seen else None
                     old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
-                    yield w, old, number - w.partition
+                    yield w, old, number - w.partition, number - w.partition
 
     @remembered(by=lambda owner: owner.key)
     def maker(self, owner: Workload) -> Workload:

@@ -140,15 +140,16 @@ class Replacements:
     )
     def next_of(
         self, template: PodTemplate, owner: Workload, like: Pod | None, made_by: Workload | None
-    ) -> tuple[PodTemplate, PodTemplate, PodTemplate, PodTemplate]:
+    ) -> tuple[PodTemplate, PodTemplate, PodTemplate, PodTemplate, PodTemplate]:
         """The next pod of an owner in place of one of this template: with all that this has; as this is; as
-        the owner's template has it; and that without what nothing says any more that admission adds. One
-        object where it is the same to the scheduler. What admission gave another pod of the owner (`like`)
-        beside its maker's template, such as a sidecar, it gives the next one."""
+        the owner's template has it; that without a node selector, and without tolerations either, that
+        nothing says any more that admission adds. One object where it is the same to the scheduler. What
+        admission gave another pod of the owner (`like`) beside its maker's template, such as a sidecar, it
+        gives the next one."""
         built, asked = self.of(template, owner), owner.template
         as_is = _with_new_volumes(template.by_spec or template)
         if asked is None:
-            return built, self._if_other(as_is, built), built, built
+            return built, self._if_other(as_is, built), built, built, built
         its = made_by.template if made_by is not None else None
         shown = like.template.by_spec or like.template if like is not None and its is not None else asked
         if its is not None and shown is not asked:
@@ -159,12 +160,14 @@ class Replacements:
         present = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
         same = bool(present) and present.items() <= template.labels.items()
         was = asked if same else self._template_of(as_is) or asked
-        given = self._given(as_is, was, owner)
+        given = self._given(as_is, was, owner, tolerates=_unsaid(shown, its or asked))
         bare = built
         if built.autosized or not same:
             made = self._bare(as_is, asked, owner, given, _beside(shown, its or asked))
             bare = self._if_other(made, built)
-        return built, self._if_other(as_is, built), bare, self._if_other(given.taken_from(bare), bare)
+        freed = self._if_other(given.taken_from(bare, tolerates=True), bare)
+        plain = self._if_other(given.taken_from(bare, tolerates=False), freed)
+        return built, self._if_other(as_is, built), bare, freed, plain
 
     def _template_of(self, pod: PodTemplate) -> PodTemplate | None:
         """What a pod was made of, where that is still known: a set has its next template alone."""
@@ -181,16 +184,18 @@ class Replacements:
         same = (mine, made.requests) == (theirs, than.requests)
         return than if same and not (_goes_elsewhere(made, than) or _goes_elsewhere(than, made)) else made
 
-    def _given(self, pod: PodTemplate, was: PodTemplate, owner: Workload) -> _Given:
-        """What admission gave a pod beside what it was made of (`was`), and what it gives the next one."""
+    def _given(
+        self, pod: PodTemplate, was: PodTemplate, owner: Workload, *, tolerates: Iterable[Toleration]
+    ) -> _Given:
+        """What admission gave a pod beside what it was made of (`was`), and what it gives the next one.
+        `tolerates`: what it gave another one."""
         namespace = self._namespaces.get(pod.namespace)
         added = added_by(namespace.metadata.annotations if namespace is not None else {}) or Added()
         runs = self._runs(owner)
         runs_on = (runs.scheduling if runs is not None else None) or Scheduling()
-        usual = _BY_DEFAULT | pod.requests.keys()
         return _Given(
             {k: v for k, v in pod.node_selector.items() if k not in was.node_selector},
-            tuple(t for t in pod.tolerations if t not in was.tolerations and t.key not in usual),
+            tuple(dict.fromkeys((*_unsaid(pod, was), *tolerates))),
             {**runs_on.node_selector, **(added.node_selector or {})},
             (*runs_on.tolerations, *(added.tolerations or ())),
         )
@@ -427,15 +432,17 @@ class _Given(Struct, frozen=True):
     now: dict[str, str]
     tolerated: tuple[Toleration, ...]
 
-    def taken_from(self, pod: PodTemplate) -> PodTemplate:
-        """The pod with what is said now alone: an annotation may be gone, or a webhook."""
+    def taken_from(self, pod: PodTemplate, *, tolerates: bool) -> PodTemplate:
+        """The pod with the node selector that is said now alone, and, unless it `tolerates` what it did, the
+        tolerations: an annotation may be gone, or a webhook."""
         alone = self.selector.items() - self.now.items()
         selector = {k: v for k, v in pod.node_selector.items() if (k, v) not in alone}
-        tolerations = [t for t in pod.tolerations if t not in self.tolerations or t in self.tolerated]
+        own = (t for t in pod.tolerations if t not in self.tolerations)
+        more = (*self.tolerated, *(self.tolerations if tolerates else ()))
         return replace(
             pod,
             node_selector={**self.now, **selector},
-            tolerations=tuple(dict.fromkeys((*tolerations, *self.tolerated))),
+            tolerations=tuple(dict.fromkeys((*own, *more))),
         )
 
 
@@ -648,6 +655,12 @@ def _images(template: PodTemplate) -> set[tuple[str, str]]:
 
 def _larger(mine: Requests, theirs: Requests) -> Requests:
     return mine if mine == theirs else {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
+
+
+def _unsaid(pod: PodTemplate, asked: PodTemplate) -> list[Toleration]:
+    """What the pod tolerates beside its template, and beside what every pod may."""
+    usual = _BY_DEFAULT | pod.requests.keys()
+    return [t for t in pod.tolerations if t not in asked.tolerations and t.key not in usual]
 
 
 def _beside(pod: PodTemplate, asked: PodTemplate) -> _Containers:

@@ -72,12 +72,16 @@ def whichever_have_gone(
     row_of = {key: state.pods[key].row for key in there}
     opened = framework.spread_fits(replacement)
     may_open = state.table.none.copy()
+    affinity = replacement.affinity
+    # One that goes may take whom it has to be near, and another whom it has to be away from.
+    near = affinity is not None and affinity.pod_affinity is not None and affinity.pod_affinity.required
 
     def without(keys: Iterable[Hashable]) -> Bools:
         with state.removed(keys):
             fits = framework.spread_fits(replacement)
             others = framework.feasible(replacement, spread=False)
-        np.logical_or(may_open, others, out=may_open)
+            looser = framework.feasible(replacement, spread=False, affinity=False) if near else others
+        np.logical_or(may_open, looser, out=may_open)
         for known, now in zip(opened, fits, strict=True):
             known |= now
         open_: Bools = np.logical_and.reduce([others, *fits])

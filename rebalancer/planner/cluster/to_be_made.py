@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import cache, partial
 from itertools import chain
 from math import ceil
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.model.node import deleted_after, is_drained, is_going, is_leaving, is_outdated
-from rebalancer.model.pod import Pod, PodTemplate, Requests
+from rebalancer.model.pod import Pod, PodTemplate, Requests, Volume
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.kubelets import expelling
@@ -119,24 +120,27 @@ def to_be_made(
 
     Of a pod that is made anew it is not known for sure what it will be: with all that the former one had and
     others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
-    smaller and without former rules; or that without what nobody knows that admission still adds. Where these
-    differ, it is all that in each reading."""
+    smaller and without former rules; that without a node selector, and without tolerations either, of which
+    nobody knows that admission still adds them. Where these differ, it is all that in each reading."""
     readings = _Readings(owners, replacements)
     owned = (p for p in leaving if p.owner is not None)
     again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
-    rolls, coming = [*_rolling(owners, readings, simulation)], [*_coming(owners, readings)]
+    rolls, beside = _rolling(owners, readings, simulation)
+    coming = [*_coming(owners, readings), *beside]
 
     def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
-        return ToBeMade([*map(of, again)], [*map(of, left)], [(of(r), grows) for r, grows in rolls], coming)
+        rolled = [(of(r), grows) for r, grows in rolls]
+        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)])
 
     found = [whole(lambda r: r.full)]
     if any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
-    every = (*again, *left, *(r for r, _ in rolls))
-    if any(r.asked is not r.full for r in every):
-        found.append(whole(lambda r: r.asked))
-    if any(r.plain is not r.asked for r in every):
-        found.append(whole(lambda r: r.plain))
+    every = (*again, *left, *(r for r, _ in rolls), *coming)
+    found += (
+        whole(attrgetter(mine))
+        for mine, than in (("asked", "full"), ("freed", "asked"), ("plain", "freed"))
+        if any(getattr(r, mine) is not getattr(r, than) for r in every)
+    )
     return found
 
 
@@ -146,6 +150,7 @@ class _Reading(NamedTuple):
     full: Pod
     as_is: Pod
     asked: Pod
+    freed: Pod
     plain: Pod
 
 
@@ -158,7 +163,7 @@ class _Readings:
     def of(self, pod: Pod) -> _Reading:
         """The pod itself, where its owner is not known."""
         owner = self._owners.of(pod)
-        return self.under(owner, pod) if owner is not None else _Reading(pod, pod, pod, pod)
+        return self.under(owner, pod) if owner is not None else _Reading(*[pod] * 5)
 
     def under(self, owner: Workload, pod: Pod) -> _Reading:
         """As this owner makes it, of its present revision or, as it is, of the pod's own."""
@@ -168,33 +173,67 @@ class _Readings:
         made = {id(t): replace(pod, template=t) for t in templates}
         return _Reading(*(made[id(t)] for t in templates))
 
+    def further(self, owner: Workload, template: PodTemplate) -> _Reading:
+        """One more pod of an owner, beside one of this template."""
+        found = self.under(owner, Pod(owner.name, owner.namespace, "", template))
+        return found._replace(as_is=found.full)
 
-def _coming(owners: Owners, readings: _Readings) -> Iterator[Pod]:
-    """Those of `Owners.to_come`."""
+
+def _coming(owners: Owners, readings: _Readings) -> Iterator[_Reading]:
+    """Those of `Owners.to_come`, with what admission gives them, as the youngest there shows it."""
     for owner, number in owners.to_come:
         if owner.template is None:
             continue
-        pod = readings.under(owner, Pod(owner.name, owner.namespace, "", owner.template)).full
+        template, like = owner.template, owners.youngest(owner)
+        if like is not None:
+            template = like.template.by_spec or like.template
+            own = tuple(v for v in template.volumes if v.name not in owner.claim_templates)
+            template = replace(template, volumes=own)
+        reading = readings.further(owner, template)
         for claims in owners.claims_to_come(owner, number):
-            kept = replace(pod.template, volumes=(*pod.template.volumes, *claims)) if claims else pod.template
-            yield replace(pod, template=kept) if claims else pod
+            yield _with_claims(reading, claims) if claims else reading
 
 
-def _rolling(owners: Owners, readings: _Readings, simulation: Simulation) -> Iterator[tuple[_Reading, bool]]:
-    """Those of `Owners.replaced_in_place`, first such as take more or go elsewhere. The others find the room
-    that they had."""
+def _with_claims(reading: _Reading, claims: tuple[Volume, ...]) -> _Reading:
+    pods = {id(pod): pod for pod in reading}
+    made = {
+        i: replace(pod, template=replace(pod.template, volumes=(*pod.template.volumes, *claims)))
+        for i, pod in pods.items()
+    }
+    return _Reading(*(made[id(pod)] for pod in reading))
+
+
+def _rolling(
+    owners: Owners, readings: _Readings, simulation: Simulation
+) -> tuple[list[tuple[_Reading, bool]], list[_Reading]]:
+    """Those of `Owners.rolled_out` in place of which others are made, first such as take more or go
+    elsewhere: the others find the room that they had. And those that come while the old ones are there,
+    which has to be where these stand if a constraint does not count them: by `matchLabelKeys`, say."""
     at = simulation.state.table.index
     back = cache(partial(_back, simulation))
+    rolls, beside = list[tuple[_Reading, bool]](), list[_Reading]()
 
     def grows(p: Pod, new: PodTemplate) -> bool:
         if _is_more(new.requests, p.template.requests):
             return True
         return p.node_name in at and not back(p.template, new)[at[p.node_name]]
 
-    for owner, pods, number in owners.replaced_in_place():
+    def apart(p: Pod, new: PodTemplate) -> bool:
+        hard = simulation.state.constraints(new, hard=True)
+        return not all(c.counts(p.namespace, p.template.labels) for c in hard)
+
+    for owner, pods, number, first in owners.rolled_out():
         made = ((p, readings.under(owner, p)) for p in pods)
-        judged = [(r, any(grows(p, new.template) for new in (r.full, r.asked, r.plain))) for p, r in made]
-        yield from sorted(judged, key=lambda found: not found[1])[: max(0, number)]
+        judged = [
+            (p, r, any(grows(p, new.template) for new in (r.full, r.asked, r.freed, r.plain)))
+            for p, r in made
+        ]
+        for i, (p, r, more) in enumerate(sorted(judged, key=lambda found: not found[2])[: max(0, number)]):
+            if i >= first and apart(p, r.full.template):
+                beside.append(readings.further(owner, p.template))
+            else:
+                rolls.append((r, more))
+    return rolls, beside
 
 
 def _back(simulation: Simulation, old: PodTemplate, new: PodTemplate) -> Bools:

@@ -191,7 +191,7 @@ class ClusterNow:
         that these pods could use, or those that wait."""
         simulation, owners = self.simulation, Owners(self._snapshot, PolicyOptions())
         restless = {w.metadata.uid for w, _ in owners.to_come}
-        restless.update(w.metadata.uid for w, *_ in owners.replaced_in_place())
+        restless.update(w.metadata.uid for w, *_ in owners.rolled_out())
         restless.update(p.owner.uid for p in owners.made_again if p.owner is not None)
         made = to_be_made(owners, Replacements(self._snapshot), simulation, leaving)
         pods = [p for reading in made for p in reading.pods]
