@@ -54,6 +54,7 @@ class ReasonCode(StrEnum):
     MIN_REPLICAS = "min-replicas"
     MIN_AGE = "min-pod-age"
     ANNOTATION = "annotation"
+    EVICTION_REFUSED = "eviction-refused"
     COOL_DOWN = "cool-down"
     MULTIPLE_PDBS = "multiple-pdbs"
     PDB_EXHAUSTED = "pdb-exhausted"

@@ -32,6 +32,7 @@ from rebalancer.policy.queues import AdmissionQueues
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.waits import moment, one_run
 
 # Pods on nodes that are not Ready, where an evicted pod may stay Terminating for a long time.
 #
@@ -473,6 +474,19 @@ class Evictable:
         local = any(v.kind in _LOCAL and v.name in named for v in pod.template.volumes)
         return local or self._single_attach_volumes.on_its_node(pod)
 
+    def _by_refusal(self, pod: Pod) -> Reason | None:
+        refused = self._options.refused.get(pod.uid) if self._options.refused else None
+        if refused is None or not refused.holds(pod):
+            return None
+        until = moment(refused.at + self._options.retry_after, self._snapshot.now)
+        return Reason(
+            ReasonCode.EVICTION_REFUSED,
+            f"its eviction was refused, and it is left alone until {until}: {refused.said}",
+            {},
+            "it is tried again sooner if its labels, annotations or phase change; "
+            f"{one_run('retryAfter', '0s')}",
+        )
+
     def by_budget(self, pod: Pod) -> Reason | None:
         """What its budget keeps may go after its replacement has come."""
         kept = self.budgets.why_not(pod)
@@ -531,6 +545,11 @@ PROTECTIONS = (
     ),
     _protection("policy", "What policy protects stays.", Evictable._by_setting, (LOCAL_VOLUMES,)),
     _protection(
+        "a refusal",
+        "A pod stays whose eviction a webhook or a policy refused, until it changes or time has passed.",
+        Evictable._by_refusal,
+    ),
+    _protection(
         "budgets",
         "A pod stays that a PodDisruptionBudget does not let go.",
         Evictable.by_budget,
@@ -575,8 +594,8 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     may say something else; infinity if there is none.
 
     Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, refused
-    workloads, nodes that Karpenter is about to replace, that are new, have refused or evicted pods, or do not
-    start or end one, attach or detach a volume.
+    workloads and evictions, nodes that Karpenter is about to replace, that are new, have refused or evicted
+    pods, or do not start or end one, attach or detach a volume.
     """
     now = snapshot.now
     nodes = (*(t for _, *times in snapshot.outgoing for t in times), *map(set_up_by, snapshot.nodes))
@@ -587,8 +606,9 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     meta = (a.metadata for a in snapshot.attachments)
     moved = (t for m in meta for t in (m.creation_timestamp, m.deletion_timestamp) if t is not None)
     volumes = (t.timestamp() + ARRIVAL for t in moved)
-    refused = (w.unasked_since + UNASKED_FOR for w in snapshot.workloads if w.unasked_since is not None)
-    every = (*nodes, *heard, *evicted, *hanging, *volumes, *refused)
+    unasked = (w.unasked_since + UNASKED_FOR for w in snapshot.workloads if w.unasked_since is not None)
+    refused = (r.at + options.retry_after for r in options.refused.values())
+    every = (*nodes, *heard, *evicted, *hanging, *volumes, *unasked, *refused)
     first = min((t for t in every if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL, *(w.progress_deadline for w in snapshot.workloads))
     for pod in snapshot.pods:

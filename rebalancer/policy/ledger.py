@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.options import Earlier, Evicted
+from rebalancer.policy.options import Earlier, Evicted, Refused
 
 T = TypeVar("T")
 
@@ -211,6 +211,7 @@ MOST_BYTES = 512 * 1024
 MOST_VIOLATIONS = 2000
 MOST_IRREPLACEABLE = 500
 """Of a name each, which may have 300 bytes."""
+MOST_REFUSED = 500
 
 
 Time = Annotated[float, Meta(ge=0, lt=253_370_764_800)]
@@ -356,6 +357,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
     take the replacement. `openings`: domain (key=value) → the taints that its nodes have or had → since when.
 
+    `refused`: pods, by uid, that a webhook or a policy did not let go.
+
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.
 
@@ -376,6 +379,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     counted: dict[str, tuple[Count, ...]] = {}
     violated: dict[str, Time] = {}
     irreplaceable: dict[str, float] = {}
+    refused: dict[str, Refused] = {}
     openings: dict[str, dict[str, Opening]] = field(name="doors", default_factory=dict)
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
@@ -435,10 +439,18 @@ def within_limits(ledger: Ledger, cycle: str = "") -> Ledger:
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     # Who is left out begins anew: that loses least with those that have just begun.
     irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
+    refused = dict(sorted(ledger.refused.items(), key=lambda r: -r[1].at)[:MOST_REFUSED])
     by_age = sorted(ledger.shown.items(), key=lambda s: (not s[1].disagreed, -s[1].at))
     shown = dict(by_age[:MOST_SHOWN])
     small = _without(
-        replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable, shown=shown),
+        replace(
+            ledger,
+            version=VERSION,
+            violated=violated,
+            irreplaceable=irreplaceable,
+            refused=refused,
+            shown=shown,
+        ),
         max(0, len(ledger.entries) - MOST_ENTRIES),
         cycle,
     )
@@ -456,8 +468,9 @@ def within_limits(ledger: Ledger, cycle: str = "") -> Ledger:
     return small
 
 
-_SPARE = ("irreplaceable", "openings", "violated", "shown")
-"""What is given up before any entry is, in this order. Nothing but a finding rests on the first."""
+_SPARE = ("irreplaceable", "refused", "openings", "violated", "shown")
+"""What is given up before any entry is, in this order. Nothing but a finding rests on the first; who is not
+among the second is asked for once more."""
 
 
 def _shorter(part: Mapping[str, T], over: int) -> dict[str, T]:
@@ -518,14 +531,17 @@ def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, 
                     case "entries":
                         each = dict(enumerate(_part(raw, list[Raw])))
                         found["entries"] = tuple(_each("entries", each, Entry, aside).values())
-                    case "claims" | "shown":
-                        of = Claim if own.name == "claims" else Shown
-                        found[own.name] = _each(own.name, _part(raw, dict[str, Raw]), of, aside)
+                    case name if (of := _BY_NAME.get(name)) is not None:
+                        found[name] = _each(name, _part(raw, dict[str, Raw]), of, aside)
                     case name:
                         found[name] = _part(raw, own.type)
             except ValueError as e:
                 aside(own.encode_name, str(e))
     return Ledger(**found)
+
+
+_BY_NAME: Mapping[str, Any] = {"claims": Claim, "shown": Shown, "refused": Refused}
+"""Parts of which one member that cannot be right says nothing against the others."""
 
 
 def _each(name: str, raw: Mapping[Any, Raw], of: Any, aside: Callable[[str, str], None]) -> dict[Any, Any]:
@@ -589,6 +605,8 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
         # What cannot be replaced has been so since the first of them saw it.
         irreplaceable=theirs.irreplaceable
         | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
+        refused=theirs.refused
+        | {k: max(r, theirs.refused.get(k, r), key=lambda r: r.at) for k, r in mine.refused.items()},
         openings=theirs.openings | mine.openings,
         circuit=_circuit(theirs.circuit, mine.circuit),
         unread=max(theirs.unread, mine.unread),
@@ -661,6 +679,7 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},
+        refused={k: replace(r, at=now) if r.at > latest else r for k, r in ledger.refused.items()},
         irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
         openings={
             domain: {k: Opening(min(d.opened, now), min(d.shut, now)) for k, d in openings.items()}

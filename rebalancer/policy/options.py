@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from hashlib import sha256
 from math import ceil
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, json
 
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
 from rebalancer.model.workload import RuntimeClass
@@ -114,6 +116,30 @@ class Earlier(Struct, frozen=True):
     last_day: Mapping[str, Times] = {}
 
 
+class Refused(Struct, frozen=True, array_like=True):
+    """The eviction of a pod was refused at `at` (epoch seconds), by a webhook or a policy of admission, with
+    what `said` says. `seen`: a digest of what such a rule may go by."""
+
+    at: Annotated[float, Meta(ge=0, lt=253_370_764_800)]
+    seen: Annotated[str, Meta(max_length=16)]
+    said: Annotated[str, Meta(max_length=200)]
+
+    @classmethod
+    def of(cls, pod: Pod, at: float, said: str) -> Refused:
+        """That of this pod."""
+        return cls(at, _seen(pod), said[:200])
+
+    def holds(self, pod: Pod) -> bool:
+        """Whether the pod is as it was. What changes in its status by itself, such as heartbeats, does not
+        count."""
+        return self.seen == _seen(pod)
+
+
+def _seen(pod: Pod) -> str:
+    known = (pod.template.labels, pod.annotations, pod.phase)
+    return sha256(json.encode(known, order="sorted")).hexdigest()[:16]
+
+
 class PolicyOptions(Struct, frozen=True, kw_only=True):
     """Protections, scope and caps. Durations in seconds.
 
@@ -131,7 +157,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     disruption. `max_released`: how many pods may be released together. `into_new_nodes`: whether a pod that
     is replaced first may wait for a node that has to be added; `auto_first`: auto replaces first whatever a
     budget says, as in such a plan. `no_release`: why none may be. `label_users`: None where nobody has
-    looked.
+    looked. `refused`: by uid, pods that are left alone for `retry_after`, as their eviction was refused.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -179,6 +205,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     min_worth: float = 0.0
 
     waiting_owners: Mapping[str, Reason] = {}
+    refused: Mapping[str, Refused] = {}
+    retry_after: float = 6 * 3600.0
     runtime_classes: Mapping[str, RuntimeClass] = {}
     held: Reason | None = None
     approval: ApprovalRules = ApprovalRules()

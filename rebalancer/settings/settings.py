@@ -465,7 +465,8 @@ class Evictions(Group):
     `once --execute` does not wait."""
     retry_after: Duration = 21_600.0
     """A move that did not help is not tried again until nodes or workload have changed, or until this time
-    has passed, because something that the tool does not see may have changed."""
+    has passed, because something that the tool does not see may have changed. So is a pod whose eviction a
+    webhook refused, until its labels, annotations or phase have changed."""
     max_returns: int = Field(default=2, ge=0)
     """An owner whose violation came back this many times within retryAfter, although its evictions went as
     predicted, is left alone: something else undoes them. 0 = no limit."""

@@ -48,6 +48,7 @@ CLOSEST = {
         *_MEMORY,
         "tests/sandbox/cycle/limits/test_fence.py",
         "tests/sandbox/cycle/limits/test_domain_out.py",
+        "tests/sandbox/cycle/limits/test_refused.py",
     ),
     "rebalancer/runtime/cycle/owners_that_wait.py": (*_MEMORY, "tests/unit/policy/history"),
     "rebalancer/runtime/cycle/shared_ledger.py": (*_MEMORY, "tests/sandbox/cycle/limits/test_fence.py"),

@@ -6,6 +6,7 @@ So a process that is killed in between leaves a trace, and a second process that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from math import inf
@@ -16,6 +17,7 @@ from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.config import Witness
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
 from rebalancer.kube.config_maps import Ledgers
+from rebalancer.kube.errors import StatusError
 from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
@@ -38,7 +40,7 @@ from rebalancer.policy.ledger import (
     ready_late,
     recent,
 )
-from rebalancer.policy.options import Earlier, Method
+from rebalancer.policy.options import Earlier, Method, Refused
 from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
@@ -92,6 +94,14 @@ def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
 
 _RELEASED_ONE_BY_ONE = 5
 """Releases that have to go well before a second one may be open at a time."""
+_REFUSALS = 2
+"""Pods of one owner that are asked for in vain in a cycle. A webhook may refuse all of them."""
+
+
+def _for_this_cycle(refused: int) -> Reason:
+    """Why no further pod of an owner is asked for."""
+    say = f"the evictions of {refused} of its pods were refused in this cycle: others are tried in the next"
+    return Reason(ReasonCode.EVICTION_REFUSED, say, {"refused": refused})
 
 
 class Memory(SharedLedger):
@@ -121,6 +131,8 @@ class Memory(SharedLedger):
         self.attended = attended
         self.last_sent = LastSent()
         self._began = 0
+        self._refusals: dict[str, str] = {}
+        """Of this cycle: pod (uid) → its owner."""
         self._looked = False
         self._landed: list[tuple[str, float]] = []
         self._release = ""
@@ -146,7 +158,7 @@ class Memory(SharedLedger):
     def begin(self) -> None:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
-        self._looked, self._landed = False, []
+        self._looked, self._landed, self._refusals = False, [], {}
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -179,6 +191,7 @@ class Memory(SharedLedger):
             openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait),
             entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
+            refused=self._still_refused(max(self.in_force.retry_after, DAY)),
         )
         self._on_trial()
 
@@ -202,6 +215,8 @@ class Memory(SharedLedger):
         more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
+        asked = Counter(self._refusals.values())
+        more.append({o: _for_this_cycle(n) for o, n in asked.items() if n >= _REFUSALS})
         if rules.stabilization > 0:
             since, unripe = young(snapshot, plan, self.ledger, rules, now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
@@ -220,6 +235,16 @@ class Memory(SharedLedger):
         keys = {d.partition("=")[0] for d in openings}
         seen = openings_of(nodes, keys, openings, self._clock.latest(), out_wait)
         return out_for(template, nodes, seen, paused, out_wait, now)
+
+    @property
+    def refused(self) -> dict[str, Refused]:
+        """Pods (uid) that are not asked for again yet, as their eviction was refused: in this cycle, or not
+        long ago."""
+        return self._still_refused(self.in_force.retry_after)
+
+    def _still_refused(self, lasts: float) -> dict[str, Refused]:
+        now, mine = self._clock.now(), self._refusals
+        return {uid: r for uid, r in self.ledger.refused.items() if uid in mine or now - r.at < lasts}
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
@@ -360,7 +385,13 @@ class Memory(SharedLedger):
             if fate in (Fate.DONE, Fate.ELSEWHERE):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
                 self._landed.append((outcome.node, self._clock.monotonic()))
-        self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals)
+        refused = dict(self.ledger.refused)
+        for o in outcomes:
+            if o.eviction is not None and o.eviction.result is Result.REFUSED:
+                self._refusals[o.move.pod.uid] = o.move.owner.key
+                said = o.eviction.error.text if isinstance(o.eviction.error, StatusError) else o.message
+                refused[o.move.pod.uid] = Refused.of(o.move.pod, self._clock.latest(), said)
+        self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals, refused=refused)
 
     # -- replace first
 

@@ -505,6 +505,7 @@ def remembering(
         policy = replace(
             planning.policy,
             waiting_owners=waiting_owners,
+            refused=memory.refused if memory is not None else {},
             approved=approved,
             earlier=counted,
             no_release=planning.policy.no_release or off,

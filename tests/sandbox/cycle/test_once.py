@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import End, Fate, Observer
-from rebalancer.planner import PlanOptions
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
-from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
+from tests.support.build import decoded, node, nodes, objects, pdb, stateful_set, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, elsewhere, once
 from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.scheduler.plain import Json
@@ -244,8 +244,24 @@ def test_what_the_server_refuses_for_good_is_not_tried_for_ever() -> None:
         server.faults.add(Reply(403, refusal), subresource="eviction")
         run = Run(server)
         tries = sum(1 for a in server.accesses if a.subresource == "eviction")
-    assert run.report.end is End.NO_PROGRESS
-    assert tries == 1
+    assert run.report.end is End.COMPLETE
+    assert "eviction-refused" in run.report.message
+    assert tries == 2, "all pods of the owner may be refused: after two the others wait for the next cycle"
+
+
+def test_where_a_webhook_keeps_one_pod_another_one_goes() -> None:
+    """Such as a leader, or a pod that somebody is connected to."""
+    things = objects(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
+    leader = plan(decoded(things)).moves[0].pod.name
+    with ApiServer(things) as server:
+        says = 'admission webhook "w" denied the request: it leads'
+        refusal = Reply(403, {"kind": "Status", "message": says, "code": 403})
+        server.faults.add(refusal, subresource="eviction", name=leader)
+        run = Run(server)
+        asked = Counter((a.name == leader, a.code) for a in server.accesses if a.subresource == "eviction")
+    assert run.report.end is End.COMPLETE
+    assert asked == {(True, 403): 1, (False, 201): 1}
+    assert run.zones() == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +270,7 @@ def test_what_the_server_refuses_for_good_is_not_tried_for_ever() -> None:
     ids=["denies by an error of its own", "cannot be asked"],
 )
 def test_a_webhook_of_one_namespace_does_not_stop_the_others(says: str) -> None:
+    """A pod about which the webhook could not be asked is not left for another one."""
     things = [
         workload("web", namespace=name).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
         for name in ("pay", "shop")
@@ -263,7 +280,7 @@ def test_a_webhook_of_one_namespace_does_not_stop_the_others(says: str) -> None:
         server.faults.add(Reply(500, status), subresource="eviction", namespace="pay")
         run = Run(server)
         asked = Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
-    assert run.report.end is End.NO_PROGRESS
+    assert run.report.end is (End.COMPLETE if "denied" in says else End.NO_PROGRESS)
     assert asked == {("pay", 500): 2, ("shop", 201): 1}
 
 

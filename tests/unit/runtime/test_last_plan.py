@@ -17,7 +17,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.evictable import next_change
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import PolicyOptions, Refused
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.runtime.live.assembly import LastPlan
 from tests.support.build import NOW, node, pod, snapshot, workload
@@ -141,6 +141,13 @@ def test_so_is_the_last_pod_of_a_rollout_that_may_wait_for_another() -> None:
     made = snapshot(workload("db", "StatefulSet").placed({"a-0": 1}))
     made = replace(made, pods=tuple(replace(p, created=NOW - 100) for p in made.pods))
     assert next_change(made, PolicyOptions(min_pod_age=0.0)) == NOW - 100 + ARRIVAL
+
+
+def test_a_refusal_ends() -> None:
+    made = young(9999, ready=True)
+    options = PolicyOptions(refused={"u": Refused(NOW - 100, "d", "no")}, retry_after=300.0)
+    assert next_change(made, options) == NOW + 200
+    assert next_change(replace(made, now=NOW + 200), options) == inf
 
 
 def test_a_pause_ends() -> None:

@@ -346,6 +346,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "maxReleased": 3,
             "intoNewNodes": True,
             "minWorth": 0.5,
+            "retryAfter": "1h",
         },
         "planner": {
             "certainty": "likely",
@@ -363,7 +364,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     } <= untouched
     default = PlanOptions().policy
     same = {f for f in default.__struct_fields__ if getattr(options.policy, f) == getattr(default, f)}
-    of_the_moment = {"approved", "earlier", "held", "waiting_owners"}
+    of_the_moment = {"approved", "earlier", "held", "refused", "waiting_owners"}
     of_the_moment |= {"no_release", "label_users", "runtime_classes", "auto_first"}
     assert same == {*of_the_moment, "own_labels"}
     # Settings are handed on by name, so that no type checker compares their types with those of the options.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.evictable import PROTECTIONS
-from rebalancer.policy.options import Approved, PolicyOptions
+from rebalancer.policy.options import Approved, PolicyOptions, Refused
 from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.look import LOOK, Looking
 from tests.sandbox.cycle.last_look.test_last_look import World, quota
@@ -61,6 +61,12 @@ def policy(**changes: Any) -> Callable[[World], object]:
         world.policy = replace(world.policy, **changes)
 
     return change
+
+
+def refusal(world: World) -> None:
+    """A webhook did not let the pod go."""
+    victim = world.move.pod
+    policy(refused={victim.uid: Refused.of(victim, 0.0, "it leads")})(world)
 
 
 def make(world: World, *made: Any) -> None:
@@ -145,6 +151,7 @@ AFTER: Mapping[str, list[After]] = {
             PolicyOptions(priority_threshold_class="gold"),
         ),
     ],
+    "a refusal": [After(refusal, ReasonCode.EVICTION_REFUSED)],
     "budgets": [
         After(
             lambda w: w.patch("PodDisruptionBudget", "web", EXHAUSTED, status=True),

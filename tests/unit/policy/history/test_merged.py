@@ -26,6 +26,7 @@ from rebalancer.policy.ledger import (
     rival,
     within_limits,
 )
+from rebalancer.policy.options import Refused
 
 
 def entry(at: float, pod: str, message: str = "") -> Entry:
@@ -145,6 +146,13 @@ def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> 
     theirs = Ledger(irreplaceable={"Deployment/a/x": 1.0, "Deployment/a/y": 5.0})
     found = merged(theirs, Ledger(irreplaceable={"Deployment/a/x": 2.0, "Deployment/a/z": 7.0}))
     assert found.irreplaceable == {"Deployment/a/x": 1.0, "Deployment/a/y": 5.0, "Deployment/a/z": 7.0}
+
+
+def test_of_two_refusals_of_one_pod_the_later_holds() -> None:
+    early, late = Refused(1.0, "d", "no"), Refused(2.0, "e", "never")
+    theirs, mine = Ledger(refused={"u": late, "v": early}), Ledger(refused={"u": early, "w": late})
+    assert merged(theirs, mine).refused == {"u": late, "v": early, "w": late}
+    assert merged(mine, theirs).refused == {"u": late, "v": early, "w": late}
 
 
 def test_the_breaker_is_open_for_as_long_as_one_of_them_says() -> None:

@@ -18,6 +18,7 @@ from rebalancer.policy.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_IRREPLACEABLE,
+    MOST_REFUSED,
     Circuit,
     Count,
     Entry,
@@ -35,7 +36,7 @@ from rebalancer.policy.ledger import (
     stricter,
     within_limits,
 )
-from rebalancer.policy.options import Limit, PolicyOptions, Times
+from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules, first_seen, held_back, stabilizing, waiting_owners
 from tests.support.build import deployment, node, nodes, snapshot, workload
@@ -252,6 +253,19 @@ def test_of_workloads_that_cannot_be_replaced_the_first_are_kept() -> None:
     data = encode(within_limits(Ledger(irreplaceable=names)))
     assert len(data) <= MOST_BYTES
     assert set(decode(data).irreplaceable.values()) == set(map(float, range(MOST_IRREPLACEABLE)))
+
+
+def test_of_refusals_the_last_are_kept_and_they_push_no_evictions_out() -> None:
+    refused = {f"{i:036}": Refused(float(i), "d" * 16, "x" * 200) for i in range(3 * MOST_REFUSED)}
+    entries = tuple(entry(i, message="x" * 250) for i in range(MOST_ENTRIES, 0, -1))
+    assert len(within_limits(Ledger(refused=refused)).refused) == MOST_REFUSED
+    data = encode(within_limits(Ledger(entries=entries, refused=refused)))
+    read = decode(data)
+    assert read.entries == entries
+    assert len(data) <= MOST_BYTES
+    times = sorted(r.at for r in read.refused.values())
+    assert 0 < len(times) < MOST_REFUSED
+    assert times == sorted(r.at for r in refused.values())[-len(times) :]
 
 
 def test_workloads_that_cannot_be_replaced_push_no_evictions_out() -> None:

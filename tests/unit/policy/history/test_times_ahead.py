@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.policy.ledger import Circuit, Claim, Count, Entry, Ledger, as_of, decode, merged
+from rebalancer.policy.options import Refused
 
 NOW = 1_000_000.0
 
@@ -21,6 +22,7 @@ def test_what_is_past_stays_as_it_is() -> None:
         counted={"o": (Count(5, 2), Count(int(NOW), 3))},
         violated={"k": NOW - 9},
         irreplaceable={"Deployment/n/o": NOW - 9},
+        refused={"u": Refused(NOW - 9, "d", "no")},
         claims={"a": claim},
     )
     assert as_of(past, NOW, 100.0) == past
@@ -33,10 +35,12 @@ def test_what_is_in_the_future_is_now() -> None:
         counted={"o": (Count(int(NOW), 3), Count(int(NOW) + 9999, 4), Count(int(NOW) + 99_999, 5))},
         violated={"k": NOW + 99},
         irreplaceable={"Deployment/n/o": NOW + 99},
+        refused={"u": Refused(NOW + 99, "d", "no")},
         claims={"a": Claim(until=NOW + 9999 + 60, made=NOW + 9999), "b": Claim(until=NOW + 9999)},
     )
     found = as_of(ahead, NOW, 100.0)
     assert found.irreplaceable == {"Deployment/n/o": NOW}
+    assert found.refused == {"u": Refused(NOW, "d", "no")}
     assert found.looked == found.entries[0].at == found.violated["k"] == NOW
     assert sum(c.evictions for c in found.counted["o"]) == 12
     assert max(c.at for c in found.counted["o"]) <= NOW + 5
@@ -58,3 +62,11 @@ def test_a_claim_of_a_term_that_no_lease_can_have_is_put_aside_and_no_other() ->
     )
     assert list(decode(text, lambda part, _: told.append(part)).claims) == ["a"]
     assert told == ["claims[ghost]"]
+
+
+def test_a_refusal_that_cannot_be_right_is_put_aside_and_no_other() -> None:
+    told = list[str]()
+    text = '{"version": 1, "refused": {"u": [5.0, "d", "no"], "v": [-1, "d", "no"], "w": "no"}}'
+    found = decode(text, lambda part, _: told.append(part)).refused
+    assert found == {"u": Refused(5.0, "d", "no")}
+    assert told == ["refused[v]", "refused[w]"]
