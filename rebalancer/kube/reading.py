@@ -211,7 +211,8 @@ class Objects:
 
     All methods retry what may be retried and raise KubeError; an object that the model cannot read is a
     ResponseError here, because a decision about this very object hangs on it. `namespaces`: those in which
-    objects may be looked for; empty = all.
+    objects may be looked for; empty = all. `could_read`: what could be read before, and is remembered for
+    longer than this object lives.
     """
 
     def __init__(
@@ -221,6 +222,7 @@ class Objects:
         wait: Wait,
         backoff: Backoff = DEFAULT_BACKOFF,
         namespaces: Collection[str] = (),
+        could_read: set[tuple[str, str]] | None = None,
     ) -> None:
         self._connection = connection
         self._namespaces = tuple(namespaces)
@@ -229,7 +231,7 @@ class Objects:
         self._decoder = Decoder(runs=True)
         self._decoding = threading.Lock()
         self._no_sizing = False
-        self._could_read: set[tuple[str, str]] = set()
+        self._could_read = could_read if could_read is not None else set()
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name; None if there is none."""

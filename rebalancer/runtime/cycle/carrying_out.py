@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.errors import KubeError
+from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.evictor import Evictor, RecordingEvictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -162,9 +162,9 @@ class Evicting:
         return self._not_evicted(move, eviction)
 
     def unseen(self, move: Move, e: UserError | None) -> Outcome:
-        """The cluster could not be looked at."""
-        self.obstacles.unwell = True
-        self.obstacles.fatal = f"the cluster cannot be looked at: {e.message if e is not None else ''}"
+        """The cluster could not be looked at. Who lacks a right has it again at any moment."""
+        self.obstacles.unwell = not isinstance(e, ForbiddenError)
+        self.obstacles.fatal = f"the cluster cannot be looked at: {e or ''}"
         return Outcome(move=move, status=Fate.FAILED, message=f"{move.pod.key} was not evicted: {e}")
 
     def _untried(self, move: Move, eviction: Eviction) -> Outcome | None:

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from rebalancer.engine.certainty import older
 from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
-from rebalancer.kube.errors import KubeError
+from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -86,6 +86,11 @@ def held(reason: Reason) -> NextStep:
     """Evicting is not allowed now."""
     end = End.CAPPED if reason.code in _GOES_ON else End.HELD
     return NextStep(end=end, message=reason.message, reason=reason)
+
+
+def unread(e: UserError) -> NextStep:
+    """The cluster cannot be read. Who lacks a right has it again at any moment."""
+    return NextStep(end=End.ABORTED, message=str(e), trips=not isinstance(e, ForbiddenError))
 
 
 def capped(reason: Reason) -> NextStep:
@@ -249,7 +254,7 @@ class Cycle:
                 return STOPPED
             if self._plans == 0:
                 raise
-            return NextStep(end=End.ABORTED, message=e.message, trips=True)
+            return unread(e)
         p.observer.on_snapshot(snapshot)
         if p.clock.stopping():
             return STOPPED
@@ -267,7 +272,7 @@ class Cycle:
         try:
             reason = p.closed()
         except KubeError as e:
-            return NextStep(end=End.ABORTED, message=str(e), trips=True)
+            return unread(e)
         if reason is None:
             return None
         if p.clock.stopping():

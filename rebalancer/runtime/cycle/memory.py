@@ -130,6 +130,8 @@ class Memory(SharedLedger):
         self.limits = limits
         self.attended = attended
         self.last_sent = LastSent()
+        self.could_read: set[tuple[str, str]] = set()
+        """Kinds and namespaces that this process could read (`kube.reading.Objects`)."""
         self._began = 0
         self._refusals: dict[str, str] = {}
         """Of this cycle: pod (uid) → its owner."""

@@ -320,11 +320,15 @@ def live_parts(
     `reviewed`: whether a pod (uid) may go that an earlier process released. Evictions for real need
     `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
     """
+    cache, memory, approvals = around.cache, around.memory, around.approvals
     objects = Objects(
-        connection, wait=clock.wait, backoff=options.backoff, namespaces=options.read.namespaces
+        connection,
+        wait=clock.wait,
+        backoff=options.backoff,
+        namespaces=options.read.namespaces,
+        could_read=memory.could_read if memory is not None else None,
     )
     brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
-    cache, memory, approvals = around.cache, around.memory, around.approvals
     watched: Sequence[Observer] = ()
     if cache is not None:
         reader = CachedReader(cache, objects, clock, patient=patient)

@@ -18,6 +18,9 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import DECIDING
 from rebalancer.outcome import End
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.limits.test_owners import named
 from tests.support.build import deployment, nodes, objects, workload
@@ -107,6 +110,32 @@ def test_what_the_plan_could_read_and_the_look_may_not_stops_the_eviction(kind: 
         # Of a namespace only its pods are held back, as by a pause.
         assert run.report.end is (End.NO_PROGRESS if kind == "Namespace" else End.ABORTED)
         assert kind.lower() in run.report.message
+
+
+@pytest.mark.parametrize("kind", ["LimitRange", "PriorityClass", "RuntimeClass", "ServiceAccount"])
+def test_what_the_process_could_read_once_is_missed_in_the_next_cycle_too(kind: str) -> None:
+    """Of what never could be read, only an assumption is told."""
+    plural = {**RESOURCES, **NAMED, "LimitRange": LIMIT_RANGES}[kind].plural
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    time = FakeTime(at=2e9)
+    around = Surroundings(memory=Memory(time, HistoryRules(), limits=CircuitLimits(pause=600)))
+    with served(*ADD_ONS), ApiServer(named((*nodes(a=1, b=1), web))) as server:
+        fault: list[Any] = []
+
+        def take_away(plans: int) -> None:
+            if plans == 1:
+                fault.append(server.faults.add(Reply(403), resource=plural, verb=VERB.get(kind, "get")))
+
+        first = Run(server, time=time, around=around, after_plan=take_away)
+        second = Run(server, hands=first.hands, time=time, around=around)
+        assert (first.evictions(), second.evictions()) == (0, 0)
+        server.faults.remove(fault[0])
+        third = Run(server, hands=first.hands, time=time, around=around)
+    assert [r.report.end for r in (first, second, third)] == [End.ABORTED, End.ABORTED, End.COMPLETE]
+    assert third.evictions() == 2
+
+
+VERB = {"LimitRange": "list"}
 
 
 BRIEF = WatchOptions(timeout=(1, 1), backoff=Backoff(tries=1, first=0.05, cap=0.05))

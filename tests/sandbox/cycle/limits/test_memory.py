@@ -506,6 +506,29 @@ def test_a_failed_cycle_opens_the_breaker_and_says_when_it_is_tried_again() -> N
     assert ledger.circuit.trips == 0
 
 
+@pytest.mark.parametrize("resource", ["limitranges", "nodes", "replicasets"])
+def test_a_right_that_is_missing_for_a_moment_ends_the_cycle_and_opens_no_breaker(resource: str) -> None:
+    """As while a ClusterRole is deleted and made anew. The server is well."""
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+
+        def take_away(_: float) -> None:
+            m.server.faults.add(Reply(403), resource=resource, verb="list")
+            m.server.faults.add(Reply(403), resource=resource, verb="get")
+
+        m.time.during = take_away
+        ended = m.cycle(limits=limits)
+        evicted = ended.evictions()
+        m.server.faults.clear()
+        again = m.cycle(limits=limits)
+        assert m.ledger().circuit == Circuit()
+    assert ended.report.end is End.ABORTED
+    assert resource in ended.report.message
+    assert "bind a" in ended.report.message
+    assert evicted < 4
+    assert again.report.end is End.COMPLETE
+
+
 def annotated(m: Machine, **said: str) -> None:
     """The namespace pauses its pods, or does not any more."""
     m.server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(annotations=said))
