@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     MIN_AGE = "min-pod-age"
     ANNOTATION = "annotation"
     EVICTION_REFUSED = "eviction-refused"
+    MAY_NOT_EVICT = "may-not-evict"
     COOL_DOWN = "cool-down"
     MULTIPLE_PDBS = "multiple-pdbs"
     PDB_EXHAUSTED = "pdb-exhausted"

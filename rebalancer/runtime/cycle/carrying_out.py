@@ -187,6 +187,9 @@ class Evicting:
             status, reason = Fate.SKIPPED, eviction.reason
         elif result in _SKIPPED:
             status, reason = Fate.SKIPPED, Reason(_SKIPPED[result], say)
+        elif result is Result.FORBIDDEN and isinstance(eviction.error, ForbiddenError):
+            say = f"evicting is forbidden in namespace {move.pod.namespace}: {eviction.error.message}"
+            reason = Reason(ReasonCode.MAY_NOT_EVICT, say, {}, eviction.error.remedy)
         elif result not in (Result.REFUSED, Result.UNASKED):
             self.obstacles.fatal = f"{_FATAL[result]}: {say}"
             self.obstacles.unwell = result is not Result.FORBIDDEN
@@ -348,7 +351,18 @@ class CarryingOut:
         elif self._may_try_again(outcome):
             self._limits.refused(move)
         else:
-            self._end([outcome])
+            self._end([outcome, *self._forbidden_too(outcome)])
+
+    def _forbidden_too(self, outcome: Outcome) -> list[Outcome]:
+        """The other moves of a namespace in which evicting is forbidden, as where a RoleBinding is missing.
+        Where the plan has no other namespace, nothing can be evicted."""
+        if (why := outcome.reason) is None or why.code is not ReasonCode.MAY_NOT_EVICT:
+            return []
+        uid, namespace = outcome.move.pod.uid, outcome.move.pod.namespace
+        if {m.pod.namespace for m in self._plan.allowed} <= {*self._memory.forbidden, namespace}:
+            self.obstacles.fatal = f"{why.message}; {why.remedy}"
+        waiting = (m for m in self._plan.allowed if m.pod.uid != uid and self.flight.waits(m))
+        return [_skipped(m, why) for m in waiting if m.pod.namespace == namespace]
 
     def _begun(self, turn: Sequence[Move]) -> bool:
         """Tells of the moves that are about to start, and writes them down; whether the first may."""

@@ -135,6 +135,8 @@ class Memory(SharedLedger):
         self._began = 0
         self._refusals: dict[str, str] = {}
         """Of this cycle: pod (uid) → its owner."""
+        self.forbidden: dict[str, Reason] = {}
+        """Of this cycle: namespaces in which nothing may be evicted. The right may come at any moment."""
         self._looked = False
         self._landed: list[tuple[str, float]] = []
         self._release = ""
@@ -160,7 +162,7 @@ class Memory(SharedLedger):
     def begin(self) -> None:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
-        self._looked, self._landed, self._refusals = False, [], {}
+        self._looked, self._landed, self._refusals, self.forbidden = False, [], {}, {}
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -213,8 +215,8 @@ class Memory(SharedLedger):
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         # A plan goes by the names of what is read.
         found |= {w.key: [*found[o]] for o, sets in unread.items() if o in found for w in sets}
-        queues = held_back(self.ledger, now)
-        more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
+        closed = held_back(self.ledger, now) | self.forbidden
+        more = [{w.key: closed[w.namespace] for w in snapshot.workloads if w.namespace in closed}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
         asked = Counter(self._refusals.values())
@@ -389,6 +391,8 @@ class Memory(SharedLedger):
                 self._landed.append((outcome.node, self._clock.monotonic()))
         refused = dict(self.ledger.refused)
         for o in outcomes:
+            if o.reason is not None and o.reason.code is ReasonCode.MAY_NOT_EVICT:
+                self.forbidden[o.move.pod.namespace] = o.reason
             if o.eviction is not None and o.eviction.result is Result.REFUSED:
                 self._refusals[o.move.pod.uid] = o.move.owner.key
                 said = o.eviction.error.text if isinstance(o.eviction.error, StatusError) else o.message

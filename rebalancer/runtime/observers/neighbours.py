@@ -37,6 +37,7 @@ class NeighbourCode(StrEnum):
     UNDOING = "autoscaler-undoes-moves"
     LOOP = "evictions-are-undone"
     OUT = "domain-out"
+    FORBIDDEN = "may-not-evict"
 
 
 _LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value, NeighbourCode.LOOP.value})
@@ -305,6 +306,14 @@ def out_domains(out: Mapping[str, Reason]) -> Iterator[Finding]:
             reason.remedy,
             numbers=reason.numbers,
         )
+
+
+def forbidden(namespaces: Mapping[str, Reason]) -> Iterator[Finding]:
+    """The namespaces in which nothing may be evicted."""
+    for name, reason in namespaces.items():
+        remedy = f"{reason.remedy}, or leave the namespace out (scope.namespaces.exclude)"
+        code = NeighbourCode.FORBIDDEN.value
+        yield Finding(Severity.ERROR, code, f"Namespace/{name}", reason.message, remedy)
 
 
 def _used_up(snapshot: Snapshot, plan: Plan, today: Today) -> Iterator[Finding]:

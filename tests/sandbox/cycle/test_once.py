@@ -219,6 +219,42 @@ def test_missing_rights_end_the_cycle_at_the_first_eviction() -> None:
     assert tries == 1
 
 
+@pytest.mark.parametrize("forbidden", ["pay", "shop"])
+def test_where_rights_are_missing_in_one_namespace_the_others_go_on(forbidden: str) -> None:
+    """As RoleBindings have it that are written by hand. One request of each cycle finds out."""
+    things = [
+        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for name in ("web", "db")
+    ]
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(Reply(403), subresource="eviction", namespace=forbidden)
+        run = Run(server)
+        asked = Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
+    other = "pay" if forbidden == "shop" else "shop"
+    assert asked == {(forbidden, 403): 1, (other, 201): 2}
+    assert run.report.end is End.COMPLETE
+    assert "may-not-evict" in run.report.message
+    assert not run.report.ok
+    (finding,) = (f for f in run.story.plans[-1].findings if f.code == "may-not-evict")
+    assert finding.object == f"Namespace/{forbidden}"
+    assert 'verbs: ["create"]' in finding.remedy
+
+
+def test_where_rights_are_missing_everywhere_each_namespace_is_asked_once() -> None:
+    things = [
+        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for name in ("web", "db")
+    ]
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(Reply(403), subresource="eviction")
+        run = Run(server)
+        asked = Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
+    assert asked == {("pay", 403): 1, ("shop", 403): 1}
+    assert run.report.end is End.ABORTED
+
+
 def test_a_lost_answer_is_read_back_and_the_cycle_goes_on() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         server.faults.add(Cut("after"), subresource="eviction", times=1)
