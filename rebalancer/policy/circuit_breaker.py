@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ _DOUBLINGS = 3
 _FEW = 3
 """So many displaced pods are allowed where a percentage of a small cluster would be less."""
 _ASTRAY = 3
-"""So many in a row: one or two may have reasons of their own."""
+"""So many owners in a row: one or two may have reasons of their own."""
 _SKEW = 60.0
 """Seconds that the clocks of two machines may well differ."""
 
@@ -136,12 +137,15 @@ def too_many_unsettled(waiting: Mapping[str, str], most: int) -> Reason | None:
     )
 
 
-def all_astray(ledger: Ledger) -> str:
-    """That no replacement of the last few went as predicted; "" where one did."""
-    ends = [e for e in ledger.entries if e.fate in (Fate.DONE, Fate.ELSEWHERE)][-_ASTRAY:]
-    if len(ends) < _ASTRAY or any(e.fate is Fate.DONE for e in ends):
+def all_astray(ledger: Ledger, cycle: str) -> str:
+    """That no replacement of the last few owners went as predicted, however long ago, the last one in this
+    cycle; "" where one did. Another of the same owner tells nothing more of the cluster, and one that may go
+    elsewhere by what was planned tells nothing where it does."""
+    since = takewhile(lambda e: e.fate is not Fate.DONE, reversed(ledger.entries))
+    astray = [e for e in since if e.fate is Fate.ELSEWHERE and not e.likely]
+    if len({e.owner for e in astray}) < _ASTRAY or astray[0].cycle != cycle:
         return ""
-    return f"none of the last {_ASTRAY} replacements went as predicted; the last: {ends[-1].message}"
+    return f"none of the last {_ASTRAY} owners' replacements went as predicted; the last: {astray[0].message}"
 
 
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:

@@ -253,7 +253,7 @@ OPEN = (Fate.INTENDED, Fate.RELEASED)
 
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One eviction. `at`: when it was sent (epoch seconds); until that is known, when it was intended or
-    released. `owner`: of the pod (`Workload.counted_as`).
+    released. `owner`: of the pod (`Workload.counted_as`). `likely`: by known rules, it may end elsewhere.
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
@@ -275,6 +275,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     predicted: str
     fate: Fate = Fate.INTENDED
     destinations: Number = 1
+    likely: bool = False
     replacement: str = ""
     landed: str = ""
     excess: dict[str, int] = {}

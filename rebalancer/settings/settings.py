@@ -206,8 +206,8 @@ class Breaker(Group):
     """When nothing is evicted because something is wrong. While too many nodes are NotReady, too many pods
     displaced, too many replacements late or no scheduler works, evictions wait, and go on as soon as that is
     over. The circuit breaker stops them for a while after a cycle in which the API server failed, a second
-    replacement did not become Ready, three in a row did not go as predicted, or it is not known whether a pod
-    was evicted."""
+    replacement did not become Ready, those of three owners in a row went elsewhere, or it is not known
+    whether a pod was evicted."""
 
     max_not_ready_nodes: NumberOrPercent = Field(default="20%", validate_default=True)
     """How many nodes may be NotReady. 20%, which allows one node of a few, but not a zone of three."""

@@ -292,7 +292,7 @@ class Cycle:
         self._outcomes += work.outcomes
         if work.unwritten:
             return NextStep(end=End.ABORTED, message=work.unwritten)
-        if any(o.expected is False for o in work.outcomes) and (say := all_astray(self._memory.ledger)):
+        if say := all_astray(self._memory.ledger, self._memory.cycle):
             return NextStep(end=End.ABORTED, message=say, trips=True)
         if work.exhausted:
             return NextStep(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")

@@ -328,6 +328,7 @@ class Memory(SharedLedger):
                 node=m.pod.node_name,
                 predicted=m.predicted,
                 destinations=len(m.destinations),
+                likely=not (m.certain or self._release),
                 excess={
                     constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
                 },

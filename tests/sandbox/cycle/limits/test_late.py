@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.planner import PlanOptions
 from rebalancer.planner.pace import must_stay_ready
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate
+from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload
@@ -36,9 +38,9 @@ THERE = workload("there").requests(cpu="10m").placed({"c-0": 1})
 LIMITS = CircuitLimits()
 
 
-def clusters(*things: Any, usual: float = 0.0) -> Machine:
+def clusters(*things: Any, usual: float = 0.0, version: str = "1.36.2") -> Machine:
     """Zones a and b, and an empty zone c. `usual`: seconds that the pods took until they were Ready."""
-    m = Machine((*nodes(a=1, b=1, c=1), *things))
+    m = Machine((*nodes(a=1, b=1, c=1), *things), version=version)
     m.time = FakeTime(at=time.time())
     for pod in m.server.store.list("Pod"):
         made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
@@ -343,7 +345,7 @@ def test_where_predictions_fail_for_one_owner_after_the_other_the_breaker_opens(
         first = m.cycle(options=PACED, limits=LIMITS)
         assert first.report.end is End.ABORTED
         assert first.report.evicted == 3 + 1, "one was on its way"
-        assert "none of the last 3 replacements went as predicted; the last: " in first.report.message
+        assert "none of the last 3 owners' replacements went as predicted; the last: " in first.report.message
         assert "is tried again at" in first.report.message
         second = m.cycle(options=PACED, limits=LIMITS)
         assert (second.report.end, second.report.evicted) == (End.HELD, 0), second.report.message
@@ -353,3 +355,29 @@ def test_where_predictions_fail_for_one_owner_after_the_other_the_breaker_opens(
         m.time.at += 2 * LIMITS.pause
         m.hands.choose = Hands(m.server).choose
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - 4 - 2
+
+
+def test_one_owner_whose_predictions_fail_stops_nobody_else() -> None:
+    """As where a webhook of its namespace sends its new pods elsewhere."""
+    with clusters(workload("odd").spread("zone", 1).placed({"a-0": 4}), THERE) as m:
+        m.hands.choose = elsewhere("a-0")
+        for _ in range(4):
+            run = m.cycle(options=PACED, limits=LIMITS)
+            assert (run.report.end, run.report.evicted) == (End.WAITING, 1), run.report.message
+            m.time.at += HistoryRules().retry_after + 60
+
+
+@pytest.mark.parametrize(("version", "opens"), [("1.36.2", False), ("1.99.0", True)])
+def test_moves_that_are_only_likely_open_no_breaker_where_the_rules_are_known(
+    version: str, opens: bool
+) -> None:
+    """Scores may send them elsewhere. With a scheduler newer than all rules, these are what is in doubt."""
+    services = [workload(f"w{i}").spread("zone", 1, soft=not opens).placed({"a-0": 4}) for i in range(5)]
+    options = replace(PACED, planning=PlanOptions(soft="predicted"))
+    with clusters(*services, version=version) as m:
+        m.hands.choose = elsewhere("a-0")
+        run = m.cycle(options=options, limits=LIMITS)
+        assert {o.move.certain for o in run.report.outcomes if o.evicted} == {False}
+        assert {e.fate for e in m.ledger().entries} == {Fate.ELSEWHERE}
+        assert len({e.owner for e in m.ledger().entries}) >= 3
+        assert m.ledger().circuit.trips == opens, run.report.message

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.circuit_breaker import (
     CircuitLimits,
+    all_astray,
     too_many_displaced,
     too_many_late,
     too_many_not_ready,
     tripped,
 )
-from rebalancer.policy.ledger import Circuit
+from rebalancer.policy.ledger import Circuit, Entry, Fate, Ledger
 from rebalancer.policy.options import Limit
 from tests.support.build import node, nodes, snapshot
 
@@ -97,3 +100,53 @@ def test_a_breaker_is_open_for_all_that_those_who_tripped_it_looked_at(
     before: Circuit, by: tuple[str, ...], scope: tuple[str, ...]
 ) -> None:
     assert tripped(before, "x", now=0.0, limits=CircuitLimits(scope=by)).scope == scope
+
+
+def ended(owner: str, fate: Fate = Fate.ELSEWHERE, *, cycle: str = "now", **more: Any) -> Entry:
+    return Entry(
+        at=1.0,
+        cycle=cycle,
+        namespace="shop",
+        pod=owner,
+        uid=owner,
+        owner=f"Deployment/shop/{owner}",
+        node="a-0",
+        predicted="b-0",
+        fate=fate,
+        message=f"{owner} went to c-0",
+        **more,
+    )
+
+
+# How evictions ended, the last one last; which owner the message names, "" = the breaker stays closed.
+ENDED: dict[str, tuple[list[Entry], str]] = {
+    "two owners": ([ended("x"), ended("y")], ""),
+    "three owners": ([ended("x"), ended("y"), ended("z")], "z"),
+    "three over three cycles": ([ended("x", cycle="1"), ended("y", cycle="2"), ended("z")], "z"),
+    "one owner again and again": ([*(ended("x", cycle=f"{i}") for i in range(3)), ended("x")], ""),
+    "one again and again, and two more": (
+        [*(ended("x", cycle="1") for _ in range(3)), ended("y"), ended("z")], "z",
+    ),
+    "one as predicted before the last": ([ended("x"), ended("y"), ended("w", Fate.DONE), ended("z")], ""),
+    "what is not known in between": ([ended("x"), ended("y"), ended("w", Fate.UNSEEN), ended("z")], "z"),
+    "three that were likely": ([ended(owner, likely=True) for owner in "xyz"], ""),
+    "likely ones in between": ([ended("x"), ended("w", likely=True), ended("y"), ended("z")], "z"),
+    "a likely one as predicted": (
+        [ended("x"), ended("y"), ended("w", Fate.DONE, likely=True), ended("z")], "",
+    ),
+    "three of former cycles, and a likely one": (
+        [*(ended(owner, cycle="1") for owner in "xyz"), ended("w", likely=True)], "",
+    ),
+    "three of former cycles, and one not Ready": (
+        [*(ended(owner, cycle="1") for owner in "xyz"), ended("w", Fate.FAILED)], "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("entries", "last"), ENDED.values(), ids=ENDED)
+def test_three_owners_in_a_row_whose_replacements_went_elsewhere_open_it(
+    entries: list[Entry], last: str
+) -> None:
+    says = all_astray(Ledger(entries=tuple(entries)), "now")
+    expected = f"none of the last 3 owners' replacements went as predicted; the last: {last} went to c-0"
+    assert says == (expected if last else "")
