@@ -33,11 +33,19 @@ def recipe(of: type) -> str:
     return sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()[: _LENGTH // 2]
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether two digests can be of the same: they are equal, or of different recipes, so that nobody knows.
-    "" is of nothing."""
-    different = one.rpartition(":")[0] != other.rpartition(":")[0]
-    return bool(one and other) and (one == other or different)
+def recipe_of(digest: str) -> str:
+    """By which recipe it was made; "" where it does not say so."""
+    return digest.rpartition(":")[0]
+
+
+def alike(one: str, now: str, last: str) -> bool:
+    """Whether what a digest is of may be so still: it is the one of `now`. Where another recipe made it,
+    nobody knows, unless the owner had changed by the `last` one of that recipe. "" is of nothing."""
+    if not (one and now):
+        return False
+    if recipe_of(one) == recipe_of(now):
+        return one == now
+    return one.rpartition(".")[0] == last.rpartition(".")[0]
 
 
 class Fingerprints:
@@ -51,15 +59,16 @@ class Fingerprints:
 
         It holds the owner's template, the domains that are open to it, and of these nodes their domains. A
         node that joins, goes or changes elsewhere, in the same domains or without any, leaves it as it is,
-        and so does an autoscaler that changes the number of replicas.
+        and so does an autoscaler that changes the number of replicas. What is of the owner stands before the
+        dot, as other moves of it rest on other nodes.
         """
         template, keys, there = self._of_owner(owner)
         rested = [
             (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
             for name in sorted(set(nodes))
         ]
-        digest = sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
-        return f"{recipe(PodTemplate)}:{digest}"
+        own, beside = (sha256(p).hexdigest()[:_LENGTH] for p in (template, msgspec.json.encode(rested)))
+        return f"{recipe(PodTemplate)}:{own}.{beside}"
 
     @remembered(by=lambda owner: owner.key)
     def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.fingerprints import alike, selects
+from rebalancer.policy.fingerprints import alike, recipe_of, selects
 from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
@@ -150,7 +150,8 @@ def waiting_owners(
         if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
             # What was undone because nodes are gone counts against their domains (`undone_pairs`).
             stayed = (e for e in recent if not e.removed and not any(e.shrank))
-            unchanged = [e for e in stayed if alike(e.cluster, cluster(e))]
+            last = {recipe_of(e.cluster): e.cluster for e in recent}
+            unchanged = [e for e in stayed if alike(e.cluster, cluster(e), last[recipe_of(e.cluster)])]
             reasons += [_no_help(unchanged, rules, now) or _loop(unchanged, rules, now)]
         if known := [r for r in reasons if r is not None]:
             found[owner] = known

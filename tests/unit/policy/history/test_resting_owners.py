@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, pause_value, paused
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.fingerprints import Fingerprints, recipe
+from rebalancer.policy.fingerprints import Fingerprints, alike, recipe
 from rebalancer.policy.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -84,6 +85,22 @@ OWNERS: list[tuple[str, list[Entry], ReasonCode | None]] = [
         "mended three times anew, by another version's word",
         [entry(ago, cluster="its:x") for ago in (900, 600, 300)], ReasonCode.EVICTION_LOOP,
     ),
+    (
+        "mended three times anew on other nodes, by another version's word",
+        [entry(ago, cluster=f"its:x.{ago}") for ago in (900, 600, 300)], ReasonCode.EVICTION_LOOP,
+    ),
+    (
+        "rolled out three times and mended each time, by another version's word",
+        [entry(ago, cluster=f"its:{ago}.x") for ago in (900, 600, 300)], None,
+    ),
+    (
+        "elsewhere before it was rolled out, by another version's word",
+        [entry(900, fate=Fate.ELSEWHERE, cluster="its:x.n"), entry(600, cluster="its:y.n")], None,
+    ),
+    (
+        "elsewhere before another version, and mended by this one",
+        [entry(900, fate=Fate.ELSEWHERE, cluster="its:x.n"), entry(600)], ReasonCode.DID_NOT_HELP,
+    ),
 ]  # fmt: skip
 
 
@@ -122,11 +139,11 @@ def test_an_owner_that_rests_is_not_evicted_and_says_why() -> None:
     assert {Evictable(s, PolicyOptions()).why_not(p) for p in s.pods} == {None}
 
 
-def fingerprint(*things: Any) -> str:
-    """Of a move from a-0 to b-0."""
+def fingerprint(*things: Any, to: str = "b-0") -> str:
+    """Of a move from a-0."""
     s = snapshot(*things)
     owner = next(w for w in s.workloads if w.kind == "Deployment")
-    return Fingerprints(s.nodes).of(owner, ("a-0", "b-0"))
+    return Fingerprints(s.nodes).of(owner, ("a-0", to))
 
 
 def test_a_digest_says_which_fields_it_was_made_of() -> None:
@@ -177,6 +194,24 @@ def test_where_each_node_is_a_domain_a_new_one_changes_no_fingerprint() -> None:
 
     assert of(a=1, b=1) == of(a=2, b=3)
     assert of(a=1, b=1) != of(a=1)
+
+
+@pytest.mark.parametrize(
+    ("last", "can_be"),
+    [
+        (lambda: fingerprint(*nodes(a=1, b=1), web()), True),
+        (lambda: fingerprint(*nodes(a=1, b=2), web(), to="b-1"), True),
+        (lambda: fingerprint(*nodes(a=1, b=1), web(2)), False),
+        (lambda: fingerprint(*nodes(a=1, b=1, c=1), web()), False),
+    ],
+    ids=["the same move", "a move to another node", "a rollout", "a zone that joined"],
+)
+def test_another_versions_digest_can_be_of_now_unless_the_owner_changed_until_its(
+    last: Callable[[], str], can_be: bool
+) -> None:
+    now = fingerprint(*nodes(a=1, b=1), web())
+    its, its_last = (f"its:{digest.rpartition(':')[2]}" for digest in (now, last()))
+    assert alike(its, now, its_last) == can_be
 
 
 SINCE = [
