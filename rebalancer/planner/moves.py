@@ -25,7 +25,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import LET_LEAVE, Certainty, Refusal, bars, left_alone, reason, refused
+from rebalancer.planner.plan import LET_COME, LET_LEAVE, Certainty, Refusal, bars, left_alone, reason, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -213,6 +213,9 @@ class Judge:
         ):
             if (nodes & anywhere).any():
                 return reason(code)
+        if where := self.simulation.crowds_out(replacement, np.flatnonzero(anywhere)):
+            message = f"its replacement could land on {where}"
+            return reason(ReasonCode.NODE_STARTING, message, remedy=LET_COME)
         names = self.simulation.state.table.names
         if (ailing := np.flatnonzero(self.simulation.failing & anywhere)).size:
             said = ", ".join(sorted(self.simulation.ailing[ailing[0]]))

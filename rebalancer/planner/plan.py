@@ -341,6 +341,7 @@ def lets_preempt(pod: Pod, other: Pod) -> Refusal:
 
 
 LET_LEAVE = "let the drain end"
+LET_COME = "let the DaemonSet make its pods, or make room for them on that node"
 
 
 def bars(others: Sequence[Pod]) -> str:

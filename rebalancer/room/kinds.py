@@ -187,7 +187,7 @@ def useful(
     the same domains the larger one."""
     state = simulation.state
     resources = sorted({PODS, *(r for c in classes for r, _ in state.asks(c.replacement))})
-    free = np.stack([state.allocatable(r) - state.requested[r] for r in resources])
+    free = np.stack([simulation.free(r) for r in resources])
     kept: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         takes = tuple(bool(c.static[row]) for c in classes)

@@ -142,14 +142,13 @@ def bare_node(snapshot: Snapshot, kind: NodeKind) -> NewNodes:
 
 
 def _already(first: Posed, new: NewNodes) -> int:
-    state = first.simulation.state
-    asked = [(r, 1 if r == PODS else amount) for r, amount in new.free.items()]
+    asked = [(first.simulation.free(r), 1 if r == PODS else n) for r, n in new.free.items()]
     return sum(
         new.domains.items() <= node.labels.items()
         and set(lasting_spec(node).taints) <= set(new.taints)
         and not first.simulation.barred[row]
-        and all(state.allocatable(r)[row] - state.requested[r][row] >= amount for r, amount in asked)
-        for row, node in enumerate(state.table.nodes)
+        and all(free[row] >= amount for free, amount in asked)
+        for row, node in enumerate(first.simulation.state.table.nodes)
     )
 
 
@@ -276,12 +275,11 @@ def instead(
         for row, node in enumerate(state.table.nodes)
         if where <= node.labels.items() and not first.simulation.barred[row]
     ]
+    free = {r: first.simulation.free(r) for r in needed}
     lacking: dict[tuple[tuple[str, int], ...], list[str]] = {}
     for row in near:
         lack = {
-            r: amount
-            + _comes(first, posed, best, row, r)
-            - int(state.allocatable(r)[row] - state.requested[r][row])
+            r: amount + _comes(first, posed, best, row, r) - int(free[r][row])
             for r, amount in sorted(needed.items())
         }
         if lack.get(PODS, 0) <= 0:

@@ -124,6 +124,7 @@ class _WorkloadStatus(Struct, frozen=True, rename="camel"):
     available_replicas: int = 0
     desired_number_scheduled: int | None = None
     number_misscheduled: int = 0
+    updated_number_scheduled: int = 0
     succeeded: int = 0
     current_revision: str = ""
     update_revision: str = ""
@@ -246,7 +247,7 @@ class Decoder:
             update_revision=status.update_revision,
             observed_generation=status.observed_generation,
             status_replicas=status.replicas,
-            updated_replicas=status.updated_replicas,
+            updated_replicas=status.updated_replicas or status.updated_number_scheduled,
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
             on_nodes=None if on_nodes is None else on_nodes + status.number_misscheduled,

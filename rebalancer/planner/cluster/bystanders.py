@@ -181,7 +181,7 @@ class SpokenFor:
             else:
                 found.add(i)
         coming += self._may_move()
-        free = {r: state.allocatable(r) - state.requested[r] + given.get(r, 0) for r in coming}
+        free = {r: simulation.free(r) + given.get(r, 0) for r in coming}
         free |= self._places(every.values())
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
@@ -265,7 +265,7 @@ class SpokenFor:
             held = self._simulation.held_by(taken)
             # A resize that cannot be had asks for what it does not hold.
             every = dict.fromkeys((*held, *(r for c in comers for r, _ in state.asks(c.pod.template))))
-            room = {r: state.allocatable(r) - state.requested[r] - held.get(r, 0) for r in every}
+            room = {r: self._simulation.free(r) - held.get(r, 0) for r in every}
             self._left = key, room
         return self._left[1]
 

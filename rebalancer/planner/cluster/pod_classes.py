@@ -408,9 +408,7 @@ def needs_and_free(
     names = (*sorted({name for amounts in asked for name in amounts} - {PODS}), PODS)
     needs = [[amounts.get(name, 0) for name in names] for amounts in asked]
     given = _with_spare(simulation, classes, given)
-    free = [
-        np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0) for name in names
-    ]
+    free = [np.maximum(simulation.free(name) + given.get(name, 0), 0) for name in names]
     return np.array(needs, dtype=np.int64).reshape(len(classes), len(names)), np.stack(free)
 
 

@@ -23,10 +23,8 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
-from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.node import (
-    Node,
     ails,
     is_leaving,
     is_outdated,
@@ -37,8 +35,9 @@ from rebalancer.model.node import (
 )
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
-from rebalancer.model.snapshot import Snapshot, candidates
+from rebalancer.model.snapshot import Alike, Snapshot, candidates
 from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.daemons import DaemonRoom, room_for_daemons
 from rebalancer.planner.cluster.drained import Drained, whichever_have_gone
 from rebalancer.planner.cluster.groups import (
     Group,
@@ -153,18 +152,6 @@ _SETTLED = 3
 """So many Ready pods show that a node is set up."""
 
 
-def _is_there(node: Node) -> bool:
-    """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
-    return bool(node.metadata.uid)
-
-
-def _meant_for(template: PodTemplate) -> frozenset[str]:
-    """The nodes that it names, as a DaemonSet's pod names the one that it waits for."""
-    affinity = template.affinity.node_affinity if template.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    return (named_nodes(required.node_selector_terms) if required is not None else None) or frozenset()
-
-
 class Simulation:
     """A cluster state that moves are tried on and then made on. `on_progress`: see `PlanOptions`."""
 
@@ -185,8 +172,7 @@ class Simulation:
         self._bare_frameworks = Frameworks(self._bare)
         self.leaving: Bools = np.array(table.answers(is_leaving), dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
-        self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_) | self._uninitialized()
-        """bool[N]: nodes that are being set up."""
+        self._setting_up = np.array(table.answers(is_starting), dtype=np.bool_) | self._uninitialized()
         said = table.answers(troubles)
         # What most nodes have alike says nothing of one of them.
         alike = {t for t, n in Counter(chain.from_iterable(said)).items() if 2 * n > table.size}
@@ -197,8 +183,12 @@ class Simulation:
         self.expiring: Bools = np.array([n in snapshot.going for n in table.names], dtype=np.bool_)
         self.expiring |= np.array(table.answers(is_outdated), dtype=np.bool_)
         """bool[N]: nodes that Karpenter, or a rollout of nodes, is about to replace."""
-        self.barred: Bools = self.leaving | self.starting | self.failing | self.expiring
+        self.starting: Bools
+        """bool[N]: nodes that are being set up."""
+        self.barred: Bools
         """bool[N]: nodes on which no replacement may land."""
+        self.daemons: DaemonRoom
+        """Room that pods of DaemonSets are yet to take."""
         self.kubelets = Kubelets(self.state)
         self.rejecting = self.kubelets.rejecting
         may_go = candidates(snapshot)
@@ -217,9 +207,9 @@ class Simulation:
         """bool[N]: the nodes of these."""
         self.early: list[Pod] = []
         """Those that are not there yet."""
-        self.starting |= self._short_of_daemons()
-        self.barred |= self.starting
+        self.keep_for_daemons(snapshot.workloads, snapshot.live, snapshot.over)
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+        self._held: tuple[int, Mapping[str, Ints]] = -1, {}
         self.drained = Drained(())
         """Pods that have to leave their nodes."""
 
@@ -251,51 +241,11 @@ class Simulation:
             found &= ~(old & np.array([ready[name] >= _SETTLED for name in table.names], dtype=np.bool_))
         return found
 
-    def _short_of_daemons(self) -> Bools:
-        """bool[N]: new nodes on which a pod of a DaemonSet is still to be made. On an old one it counts as
-        placed, so that its room is kept.
-
-        An old node lacks one only if the set's controller wants more than there are; it lacks none of a set
-        without any pod, which perhaps cannot be made.
-        """
-        snapshot, table = self.snapshot, self.state.table
-        short: Bools = table.none.copy()
-        sets = {w.metadata.uid: w for w in snapshot.workloads if w.kind == "DaemonSet"}
-        covered: dict[str, set[str]] = {}
-        for p in snapshot.pods if sets else ():
-            if p.owner is not None and p.owner.uid in sets:
-                self._keep_for(sets[p.owner.uid], p)
-                nodes = covered.setdefault(p.owner.uid, set())
-                if not (p.finished or p.terminating):
-                    nodes.update((p.node_name,) if p.node_name else _meant_for(p.template))
-        new = np.array(table.answers(set_up_by)) > snapshot.now
-        there = np.array(table.answers(_is_there), dtype=np.bool_)
-        for uid, nodes in covered.items():
-            w = sets[uid]
-            wanted = w.on_nodes if w.observed_generation >= w.metadata.generation else None
-            covers = sum(n in table.index for n in nodes)
-            where = new if wanted is not None and wanted <= covers else there
-            if w.template is None or w.metadata.deletion_timestamp is not None or not where.any():
-                continue
-            lacks = where & self.static(w.template)
-            lacks[[table.index[n] for n in nodes if n in table.index]] = False
-            short |= lacks & new
-            for name in (table.names[n] for n in np.flatnonzero(lacks & ~new)):
-                made = Pod(f"{w.name}-{name}", w.namespace, "", w.template, node_name=name)
-                self.state.put(made, ("to be made", uid, name))
-        return short
-
-    def _keep_for(self, daemons: Workload, pod: Pod) -> None:
-        """Room for what a DaemonSet's pod will take more once a rollout makes it anew on its node."""
-        row = self.state.table.index.get(pod.node_name)
-        ends = pod.finished or pod.terminating
-        if row is None or ends or daemons.template is None or daemons.update_strategy == "OnDelete":
-            return
-        now, then = pod.template.requests, daemons.template.requests
-        more = {r: amount - now.get(r, 0) for r, amount in then.items() if amount > now.get(r, 0)}
-        if more:
-            grown = PodTemplate(pod.namespace, {}, more, priority=pod.template.priority)
-            self.state.add(("more", key_of(pod)), grown, row)
+    def keep_for_daemons(self, sets: Iterable[Workload], live: Iterable[Alike], over: Iterable[Pod]) -> None:
+        """Room is kept for what pods of DaemonSets are yet to take, as they and these pods are now."""
+        self.daemons = room_for_daemons(self.state, self.static, sets, live, over)
+        self.starting = self._setting_up | self.daemons.short
+        self.barred = self.leaving | self.starting | self.failing | self.expiring
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""
@@ -372,6 +322,40 @@ class Simulation:
             t.host_ports,
         )
 
+    def free(self, resource: str) -> Ints:
+        """int64[N]: what each node has left of it, beside what pods of DaemonSets are yet to take."""
+        left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
+        kept = self.daemons.kept.get(resource)
+        return left if kept is None else left - kept
+
+    def crowded(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that, with the pod, would lack room for a DaemonSet's pod that is yet to come."""
+        if not self.daemons.coming:
+            return self.state.table.none
+        state = self.state
+        left = {r: state.allocatable(r) - state.requested[r] - n for r, n in state.holds(template)}
+        return self.daemons.lacking(left, self._ending()) | self.daemons.conflicting(template)
+
+    def crowds_out(self, template: PodTemplate, nodes: Rows) -> str:
+        """The first of the nodes that are `crowded`, and for whom, in words; "" if there is none."""
+        found = nodes[self.crowded(template)[nodes]]
+        if not len(found):
+            return ""
+        name, who = self.state.table.names[found[0]], self.daemons.who(int(found[0]))
+        return f"{name}, where DaemonSet {who} is yet to make a pod that needs room"
+
+    def refuses(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes on which such a replacement may not land, though the filter may leave them."""
+        return self.barred | self.rejecting(template) | self.crowded(template)
+
+    def _ending(self) -> Mapping[str, Ints]:
+        """int64[N] by resource: what pods hold that somebody else has deleted."""
+        state = self.state
+        if self._held[0] != state.mark:
+            there = (state.pods[key] for key in self.unsure if key in state.pods)
+            self._held = state.mark, self.held_by((p.template, p.row, 1) for p in there if p.terminating)
+        return self._held[1]
+
     def room(self, template: PodTemplate, given: Mapping[str, Ints]) -> Ints:
         """int64[N]: how many more pods of this template each node has resources for; 0 where it can't go.
 
@@ -380,7 +364,7 @@ class Simulation:
         state = self.state
         most = np.where(self.static(template), 1 if template.host_ports else MOST, 0)
         for resource, amount in state.asks(template):
-            free = state.allocatable(resource) - state.requested[resource] + given.get(resource, 0)
+            free = self.free(resource) + given.get(resource, 0)
             most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
@@ -394,10 +378,9 @@ class Simulation:
 
     def has_room(self, template: PodTemplate, rows: Rows) -> Bools:
         """bool[len(rows)]: which of these nodes have resources for one more pod of this template."""
-        state = self.state
         fits = self.static(template)[rows]
-        for resource, amount in state.asks(template):
-            fits &= state.allocatable(resource)[rows] - state.requested[resource][rows] >= amount
+        for resource, amount in self.state.asks(template):
+            fits &= self.free(resource)[rows] >= amount
         return fits
 
     def landing(

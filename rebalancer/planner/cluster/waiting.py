@@ -641,7 +641,7 @@ class _World:
         there = np.array([open_ for _, open_ in waiting])[:, rows].T.astype(np.int64)
         which = [self._place[id(t)] for t, _ in waiting]
         asks = dict(state.asks(replacement))
-        free = {r: state.allocatable(r) - state.requested[r] for r in asks}
+        free = {r: self._simulation.free(r) for r in asks}
         counts = (len(self.pods[id(t)]) if number is None else number[id(t)] for t, _ in waiting)
         many = np.fromiter(counts, np.int64)
         held = {r: self._each[r][which] * many for r in asks if r in self._each}

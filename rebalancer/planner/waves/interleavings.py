@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.quantity import MOST
 from rebalancer.planner.cluster.bystanders import never_filled
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
@@ -49,6 +50,19 @@ class Found(Struct, frozen=True, eq=False):
     most: Ints
 
 
+def _rooms(simulation: Simulation, replacement: PodTemplate, given: Mapping[str, Ints]) -> tuple[Ints, Ints]:
+    """int64[N]: how many each node takes, and how many beside what DaemonSets' pods are yet to take. `given`:
+    as in `Simulation.room`."""
+    daemons = simulation.daemons
+
+    def room(more: Mapping[str, Ints]) -> Ints:
+        every = {**given, **{r: n + given.get(r, 0) for r, n in more.items()}}
+        return simulation.room(replacement, every)
+
+    spare = room(daemons.meanwhile)
+    return room(daemons.kept) if daemons.kept else spare, spare
+
+
 class Interleavings:
     """The moves of one sequence from its start on, as far as they are certain and of one class."""
 
@@ -62,13 +76,16 @@ class Interleavings:
             for place, group in enumerate(component.counted[pod_class])
             if group in component.carried[pod_class]
         ]
-        self._barred = simulation.barred | simulation.rejecting(first.replacement)
-        held = simulation.room(first.replacement, {})
+        held, spare = _rooms(simulation, first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
-        self._certain_room: Ints = held
+        self._certain_room: Ints = spare
         given = simulation.held_by((m.pod.template, m.candidate.node, 1) for m in moves)
-        freed = simulation.room(first.replacement, given)
+        freed, later = _rooms(simulation, first.replacement, given)
         self._room: Ints = np.maximum(held + victims, freed)
+        # Of what DaemonSets' pods are yet to take, no replacement may take any.
+        allowed = np.where((held > spare) | (freed > later), spare, MOST)
+        refused = simulation.barred | simulation.rejecting(first.replacement)
+        self._allowed: Ints = np.where(refused, 0, allowed)
         self._static: Bools = first.candidate.members.static
         start = component.start
         self._start = _Moment(tuple(component.counts(group, start) for group in component.counted[pod_class]))
@@ -130,7 +147,7 @@ class Interleavings:
         certain = nodes & (arrived < self._certain_room)
         nodes &= arrived < self._room
         returns = any(nodes[g.domain_of == g.domain_of[move.candidate.node]].any() for g in move.fixes)
-        if not kept_out or returns or (nodes & self._barred).any():
+        if not kept_out or returns or (nodes & (arrived >= self._allowed)).any():
             raise _BrokenError
         return nodes, bool(certain.any())
 
@@ -185,7 +202,8 @@ class Interleavings:
         """int64[N]: equal for nodes that no constraint, no room and no victim can tell apart."""
         columns = [np.where(victims > 0, np.arange(len(victims)) + 1, 0), self._static]
         few = len(self.moves)
-        columns += [np.minimum(self._certain_room, few), np.minimum(self._room, few)]
+        rooms = (self._certain_room, self._room, self._allowed)
+        columns += [np.minimum(room, few) for room in rooms]
         for group, counts in zip(self._counted, self._start.counts, strict=True):
             alone = own & (np.bincount(group.domain_of + 1)[group.domain_of + 1] == 1)
             count = np.append(counts, -1)[group.domain_of]

@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Conflicts
@@ -108,13 +107,15 @@ class Load:
     Replacements of one component are equal, and each may take the place of another. What none of them asks a
     node for is not looked at, however much they take of it.
 
-    Where a node has no room for all that may land there, a replacement that is the only one of its component
-    finds a place all the same if some node has room for all, or if others cannot fill as many nodes as are
-    open to it: each of them takes room on one node only.
+    Where a node keeps room for a DaemonSet's pod, all that may land there have to leave it. Where another has
+    no room for all that may land there, a replacement that is the only one of its component finds a place all
+    the same if some node has room for all, or if others cannot fill as many nodes as are open to it: each of
+    them takes room on one node only.
     """
 
-    def __init__(self, state: ClusterState, nothing: Ints) -> None:
-        self._state = state
+    def __init__(self, simulation: Simulation, nothing: Ints) -> None:
+        self._state = simulation.state
+        self._daemons = simulation.daemons
         self._nothing = nothing
         self._asked: set[str] = set()
         self._total: Amounts = defaultdict(nothing.copy)
@@ -133,6 +134,9 @@ class Load:
         total = {r: self._total[r] + amounts for r, amounts in more.items()}
         asked = self._asked.union(r for r, _ in self._state.asks(move.replacement))
         landings = [*self._landings, MayLand(move, nodes, open_)]
+        left = {r: free[r] - total[r] for r in asked.intersection(total) & self._daemons.kept.keys()}
+        if left and (there & self._daemons.lacking(left)).any():
+            return False
         strict = not any(((total[r] > free[r]) & there).any() for r in asked.intersection(total))
         if not (strict or self._all_find_room(landings, {**self._total, **total})):
             return False
@@ -211,7 +215,7 @@ class WaveInTheMaking:
         self._terminating = terminating
         self._size = simulation.state.table.size
         self._nothing = np.zeros(self._size, dtype=np.int64)
-        self._load = Load(simulation.state, self._nothing)
+        self._load = Load(simulation, self._nothing)
         self._together: dict[int, Together] = {}
         self._members: list[Member] = []
         self._by_component: dict[int, list[JudgedMove]] = defaultdict(list)
@@ -263,7 +267,7 @@ class WaveInTheMaking:
         does so only if it stays certain.
         """
         self._terminating.let_go()
-        self._load = Load(self._simulation.state, self._nothing)
+        self._load = Load(self._simulation, self._nothing)
         # The same for all members: between them the state is as it is now.
         room: dict[str, Ints] = {}
         fitting: list[tuple[JudgedMove, Bools, Bools]] = []
@@ -418,7 +422,7 @@ def _as_judged(move: JudgedMove, anywhere: Bools, own: Sequence[JudgedMove] = ()
     if not move.certain or not new.any():
         return True
     simulation = move.component.simulation
-    if (new & (simulation.barred | simulation.rejecting(move.replacement))).any():
+    if (new & simulation.refuses(move.replacement)).any():
         return False
     domains = domains_of(move.component)
     return bool(members(domains[new], domains[judged]).all())

@@ -24,7 +24,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
-from rebalancer.model.snapshot import Identity, Object, Snapshot, build_snapshot, going, to_be_replaced
+from rebalancer.model.snapshot import Identity, Object, Snapshot, alike, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.bystanders import usable
 from rebalancer.planner.cluster.drained import Drained
@@ -69,6 +69,8 @@ class ClusterNow:
         self._templates: dict[str, dict[int, tuple[PodTemplate, dict[str, Pod]]]] = {}
         self._waiting: dict[Identity, Pod] = {}
         self._ending: dict[Identity, Pod] = {}
+        self._sets: list[Workload] = []
+        self._of_daemons_changed = False
         self._generations = {w.metadata.uid: w.metadata.generation for w in snapshot.workloads}
         self.simulation = self._begin(snapshot)
         self._had = {uid: len(pods) for uid, pods in self._of.items()}
@@ -105,8 +107,18 @@ class ClusterNow:
                     self._take(before)
                 self._put(pod)
         self._pods = live
+        self._keep_for_daemons()
         # A volume is detached some time after its pod is gone.
         self.simulation.state.attach(self._watched.attachments())
+
+    def _keep_for_daemons(self) -> None:
+        """Room is kept for what pods of DaemonSets are yet to take, if one of these or a set has changed."""
+        sets = [w for w in self._watched.workloads("") if w.kind == "DaemonSet"]
+        if not self._of_daemons_changed and [*map(id, sets)] == [*map(id, self._sets)]:
+            return
+        live = chain.from_iterable(self._of[w.metadata.uid].values() for w in sets)
+        self.simulation.keep_for_daemons(sets, alike(live), self._ending.values())
+        self._sets, self._of_daemons_changed = sets, False
 
     def pod(self, planned: Pod) -> Pod | None:
         """The pod as it is now; None if it is gone, or no longer on a node."""
@@ -371,8 +383,10 @@ class ClusterNow:
         self._of: dict[str, dict[Identity, Pod]] = defaultdict(dict)
         self._on: dict[str, dict[Identity, Pod]] = defaultdict(dict)
         self._came = Counter[str]()
+        self._sets = [w for w in snapshot.workloads if w.kind == "DaemonSet"]
         for pod in snapshot.pods:
             self._count(pod, 1)
+        self._of_daemons_changed = False
         simulation = Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
         self._expelling = Expelling(simulation)
         return simulation
@@ -390,6 +404,8 @@ class ClusterNow:
         key = pod.namespace, pod.name
         if pod.finished:
             return
+        if pod.owner is not None and pod.owner.kind == "DaemonSet":
+            self._of_daemons_changed = True
         kept = [self._ending] if pod.terminating else [self._on[pod.node_name]]
         if pod.owner is not None and not pod.terminating:
             kept.append(self._of[pod.owner.uid])

@@ -67,6 +67,7 @@ def may_fly(simulation: Simulation, move: Move, away: Away) -> bool:
             return False
     state, table = simulation.state, simulation.state.table
     taken = state.holds(move.replacement)
+    free = {r: simulation.free(r) for r, _ in taken}
     for node in move.destinations:
         there = [o for o in away.coming if node in o.destinations]
         if not there:
@@ -77,8 +78,7 @@ def may_fly(simulation: Simulation, move: Move, away: Away) -> bool:
         asked = {r for m in (move, *there) for r, _ in state.asks(m.replacement)}
         for resource, amount in taken:
             theirs = sum(dict(state.holds(o.replacement)).get(resource, 0) for o in there)
-            free = int(state.allocatable(resource)[row] - state.requested[resource][row])
-            if resource in asked and free < amount + theirs:
+            if resource in asked and free[resource][row] < amount + theirs:
                 return False
     return True
 
@@ -334,8 +334,10 @@ class Room:
         return self._worse(move, cluster, pod, nodes)
 
     def _wanted(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows, away: Away) -> str:
-        """Why others that need room speak against the move, in words: such as have come since the plan, and
-        where nodes that are asked for have got pods, those that the plan knew."""
+        """Why others that need room speak against the move, in words: pods that DaemonSets are to make, such
+        as have come since the plan, and where nodes that are asked for have got pods, those that it knew."""
+        if where := cluster.simulation.crowds_out(move.replacement, nodes):
+            return f"{pod.key}'s replacement could land on {where}"
         names = cluster.simulation.state.table.names
         whole = cluster.filled(names[n] for n in nodes)
         waiting = None if move.awaits else self._waiting(cluster, pod, away, whole=whole)

@@ -308,9 +308,9 @@ class DaemonSets(OwnerController):
             there.setdefault(_node_of(pod), []).append(pod)
         for node in wanted:
             if not any(not kubelet.finished(p) for p in there.get(node, ())):
-                self.store.create(
-                    _tied(kubelet.pod_of(owner, _daemon_template(owner), generateName=f"{name}-"), node)
-                )
+                pod = _tied(kubelet.pod_of(owner, _daemon_template(owner), generateName=f"{name}-"), node)
+                pod["metadata"].setdefault("labels", {})[REVISION] = kubelet.hash_of(_daemon_template(owner))
+                self.store.create(pod)
         for node, found in there.items():
             for pod in found:
                 if (node not in kept or kubelet.finished(pod)) and not kubelet.terminating(pod):
@@ -338,7 +338,8 @@ class DaemonSets(OwnerController):
 
     def _status(self, owner: Object, wanted: list[str]) -> None:
         live = [p for p in kubelet.owned_pods(self.store, owner) if kubelet.active(p)]
-        ready = sum(map(is_ready, live))
+        ready, revision = sum(map(is_ready, live)), kubelet.hash_of(_daemon_template(owner))
+        revisions = [(p["metadata"].get("labels") or {}).get(REVISION) for p in live]
         counts = {
             "currentNumberScheduled": len({_node_of(p) for p in live} & set(wanted)),
             "desiredNumberScheduled": len(wanted),
@@ -346,7 +347,7 @@ class DaemonSets(OwnerController):
             "numberReady": ready,
             "numberAvailable": ready,
             "numberUnavailable": max(len(wanted) - ready, 0),
-            "updatedNumberScheduled": len(live),
+            "updatedNumberScheduled": revisions.count(revision),
             "observedGeneration": int(owner["metadata"].get("generation", 0)),
         }
 

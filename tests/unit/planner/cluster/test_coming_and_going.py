@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from rebalancer.model.node import OUTDATED_TAINTS, ails, is_leaving, is_starting, is_uninitialized, troubles
 from rebalancer.model.quantity import rfc3339
-from rebalancer.model.snapshot import candidates
-from rebalancer.planner import plan
+from rebalancer.model.snapshot import Snapshot, candidates
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.evictable import next_change
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import is_wait
 from rebalancer.runtime.observers.neighbours import neighbours
 from tests.support.build import (
@@ -240,6 +240,98 @@ def test_what_a_daemon_set_that_is_being_deleted_lacks_does_not_come() -> None:
     daemons = next(o for o in things if o["kind"] == "DaemonSet")
     daemons["metadata"]["deletionTimestamp"] = rfc3339(NOW)
     assert len(plan(snapshot(things)).moves) == 1
+
+
+def rolling(
+    *webs: str,
+    pods: int = 3,
+    cpu: str = "2",
+    grows: str = "1200m",
+    lacks: str = "",
+    ends: str = "",
+    strategy: str = "RollingUpdate",
+    **status: int,
+) -> Snapshot:
+    """Zone a is crowded by each of `webs`, beside an agent of 500m on each node, whose set's template wants
+    `grows` by now. c-1 has `cpu`. `status`: what the agents' controller says; on the node `lacks`
+    there is no agent, on `ends` it ends."""
+    crowd = {"a-0": pods, "b-0": pods - 2}
+    spread = [workload(w).requests(cpu="1").spread("zone", 1).placed(crowd) for w in webs or ["web"]]
+    agent = daemon_set("agent").requests(cpu="500m").placed({f"{z}-{i}": 1 for z in "abc" for i in (0, 1)})
+    found = objects(*nodes(a=2, b=2, c=1), *spread, node("c-1").zone("c").cpu(cpu))
+    for o in objects(agent):
+        if o["kind"] == "DaemonSet":
+            o["spec"]["updateStrategy"] = {"type": strategy}
+            o["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = grows
+            o["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 6, **status}
+        elif o["spec"]["nodeName"] == ends:
+            o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+        if o["kind"] == "DaemonSet" or o["spec"]["nodeName"] != lacks:
+            found.append(o)
+    return snapshot(found)
+
+
+AGENTS: dict[str, tuple[Snapshot, str]] = {
+    "it grows by more than a node has left beside a replacement": (rolling(), "c-1"),
+    "it grows by less": (rolling(grows="1"), ""),
+    "it becomes smaller": (rolling(grows="100m"), ""),
+    "only what somebody deletes is made anew": (rolling(strategy="OnDelete"), ""),
+    "all pods were made anew, and something else made them smaller": (rolling(updatedNumberScheduled=6), ""),
+    "one lacks, and both have room": (rolling(grows="1", lacks="c-1"), ""),
+    "one lacks, and the next one takes more": (rolling(grows="1001m", lacks="c-1"), "c-1"),
+    "one ends, and the next one takes what it held": (rolling(grows="1", ends="c-1"), ""),
+    "one ends, and the next one takes more": (rolling(grows="1001m", ends="c-1"), "c-1"),
+}
+
+
+@pytest.mark.parametrize(("cluster", "full"), AGENTS.values(), ids=AGENTS)
+def test_a_move_that_could_take_the_room_of_a_daemon_to_come_is_not_made(
+    cluster: Snapshot, full: str
+) -> None:
+    """The scheduler does not know of that room: for it the node is one as any other."""
+    found = plan(cluster)
+    assert [m.destinations for m in found.moves] == ([] if full else [("c-0", "c-1")])
+    said = {(b.reason.code.value, b.reason.message) for b in found.blocked}
+    why = (
+        f"its replacement could land on {full}, where DaemonSet default/agent is yet to make a pod that needs"
+    )
+    assert said == ({("node-starting", f"{why} room")} if full else set())
+
+
+@pytest.mark.parametrize(("grows", "waves"), [("500m", [1, 1]), ("1", [1, 2])])
+@pytest.mark.parametrize("owners", [["web", "api"], ["web"]])
+def test_replacements_that_together_could_take_such_room_go_one_after_the_other(
+    owners: list[str], grows: str, waves: list[int]
+) -> None:
+    most = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=100)))
+    found = plan(rolling(*owners, grows=grows, pods=5 - len(owners), cpu="2600m"), most)
+    assert [m.wave for m in found.moves] == waves
+    assert {m.destinations for m in found.moves} == {("c-0", "c-1")}
+
+
+UNDER: dict[str, tuple[str, dict[str, int]]] = {
+    "all are there": ("", {"a": 4, "b": 2}),
+    "one ends": ("ends", {"a": 3, "b": 2}),
+    "one is gone": ("gone", {"a": 3, "b": 2}),
+}
+
+
+@pytest.mark.parametrize(("how", "counts"), UNDER.values(), ids=UNDER)
+def test_a_daemon_that_ends_or_is_to_be_made_counts_for_nobody(how: str, counts: dict[str, int]) -> None:
+    agent, found = daemon_set("agent").labels(app="web").requests(cpu="1").placed({"a-0": 1, "b-0": 1}), []
+    for o in objects(agent):
+        if o["kind"] == "DaemonSet":
+            o["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 2}
+        elif o["spec"]["nodeName"] == "a-0" and how == "ends":
+            o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+        elif o["spec"]["nodeName"] == "a-0" and how == "gone":
+            continue
+        found.append(o)
+    web = workload("web").labels(app="web").spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+    made = plan(snapshot(*nodes(a=1, b=1), web, *found))
+    [constraint] = made.constraints
+    assert constraint.domains == counts
+    assert len(made.moves) == (not how)
 
 
 HOUR, DAY = 3600, 86_400

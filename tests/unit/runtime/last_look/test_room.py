@@ -26,6 +26,7 @@ from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import (
+    daemon_set,
     decoded,
     deployment,
     node,
@@ -295,6 +296,29 @@ def test_room_that_others_took_is_missed() -> None:
     reason = w.look.why_not(move)
     assert reason is not None
     assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "has lost every node" in reason.message
+
+
+def test_room_that_a_daemon_set_has_come_to_need_is_not_taken() -> None:
+    things = objects(daemon_set("agent").requests(cpu="1").placed({"a-0": 1, "b-0": 1}))
+    [agents] = [o for o in things if o["kind"] == "DaemonSet"]
+    agents["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
+    w = web(*things, workload("other").requests(cpu="3").placed({"b-0": 1}))
+    [move, *_], before = w.plan.moves, w.cluster
+    assert w.code(move) is None
+    agents["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2500m"
+    others = (o for o in before.workloads if o.kind != "DaemonSet")
+    w.cluster = msgspec.structs.replace(before, workloads=(*others, *snapshot(agents).workloads))
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert "could land on b-0, where DaemonSet default/agent is yet to make a pod" in reason.message
+    w.cluster = before
+    assert w.code(move) is None
+    old = next(p for p in w.pods.values() if p.name.startswith("agent") and p.node_name == "b-0")
+    w.add(old, "larger", node_name="b-0", template=snapshot(agents).workloads[0].template)
+    w.change(old, deleted=1.0)
+    reason = w.look.why_not(move)
+    assert reason is not None
     assert "has lost every node" in reason.message
 
 

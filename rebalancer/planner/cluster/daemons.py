@@ -1,0 +1,161 @@
+"""Room that pods of DaemonSets are yet to take on their nodes, of which the scheduler does not know.
+
+A set makes a pod anew on its node: in place of one that ends, in a rollout, or where it lacks one. That pod
+can go nowhere else. The filter knows only pods that are there, so it is asked without these: a node that it
+leaves, and that would then lack room for one of them, takes no replacement.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.engine.plugins.node_affinity import named_nodes
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.node import Node, set_up_by
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.snapshot import Alike
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.spread.arrays import Bools, Ints
+
+_NOTHING: Mapping[str, Ints] = {}
+
+
+class Coming(Struct, frozen=True, eq=False):
+    """bool[N]: nodes on which a DaemonSet lacks a pod, and on which one is to grow."""
+
+    daemons: Workload
+    lacks: Bools
+    grows: Bools
+
+
+class DaemonRoom(Struct, frozen=True, eq=False):
+    """`kept`: what these pods are yet to take of each node, int64[N] by resource. `meanwhile`: what of that
+    pods of the same sets hold until they have ended. `coming`: whose they are. `short`: bool[N], new nodes
+    that still lack one."""
+
+    kept: Mapping[str, Ints]
+    meanwhile: Mapping[str, Ints]
+    coming: tuple[Coming, ...]
+    short: Bools
+
+    def lacking(self, left: Mapping[str, Ints], ending: Mapping[str, Ints] = _NOTHING) -> Bools:
+        """bool[N]: nodes without enough for these pods. `left`: int64[N] by resource, what others would leave
+        of the node; where that is less than nothing, they come only once all that ends is gone, which holds
+        `ending`."""
+        found: Bools = np.zeros_like(self.short)
+        for r in left.keys() & self.kept.keys():
+            later = left[r] + ending.get(r, 0)
+            now = left[r] + self.meanwhile.get(r, 0)
+            found |= (self.kept[r] > 0) & (np.where(left[r] < 0, later, now) < self.kept[r])
+        return found
+
+    def conflicting(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes on which the pod could be in the way of one of these by more than room."""
+        found: Bools = np.zeros_like(self.short)
+        for some in self.coming:
+            if some.daemons.template is not None and can_conflict(some.daemons.template, template):
+                found |= some.lacks
+        return found
+
+    def who(self, row: int) -> str:
+        """The DaemonSet that keeps room on the node, by namespace and name."""
+        w = next(some.daemons for some in self.coming if some.lacks[row] or some.grows[row])
+        return f"{w.namespace}/{w.name}"
+
+
+def _is_there(node: Node) -> bool:
+    """Whether the API server has it: one that is only supposed gets its DaemonSets' pods in time."""
+    return bool(node.metadata.uid)
+
+
+def _meant_for(template: PodTemplate) -> frozenset[str]:
+    """The nodes that it names, as a DaemonSet's pod names the one that it waits for."""
+    affinity = template.affinity.node_affinity if template.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return (named_nodes(required.node_selector_terms) if required is not None else None) or frozenset()
+
+
+class _Making:
+    """`DaemonRoom` in the making."""
+
+    def __init__(self, state: ClusterState, static: Callable[[PodTemplate], Bools]) -> None:
+        self._state, self._static, table = state, static, state.table
+        self._new = np.array(table.answers(set_up_by)) > state.snapshot.now
+        self._there = np.array(table.answers(_is_there), dtype=np.bool_)
+        self.kept = defaultdict[str, Ints](lambda: np.zeros(table.size, np.int64))
+        self.meanwhile = defaultdict[str, Ints](lambda: np.zeros(table.size, np.int64))
+        self.short: Bools = table.none.copy()
+        self.coming: list[Coming] = []
+
+    def add(self, w: Workload, template: PodTemplate, live: Iterable[Alike], over: Iterable[Pod]) -> None:
+        """One more set with its template and its pods."""
+        index, then = self._state.table.index, dict(self._state.holds(template))
+        covered, grows = self._state.table.none.copy(), self._state.table.none.copy()
+        rolls = _rolls(w)
+        for some in live:
+            on = {p.node_name for p in some.pods}
+            meant = _meant_for(some.template) if "" in on else frozenset[str]()
+            covered[[index[n] for n in on | meant if n in index]] = True
+            now = dict(self._state.holds(some.template)) if rolls else then
+            if more := {r: n - now.get(r, 0) for r, n in then.items() if n > now.get(r, 0)}:
+                rows = np.array([index[n] for n in on if n in index], dtype=np.int64)
+                grows[rows] = True
+                for r, n in more.items():
+                    self.kept[r][rows] += n
+        lacks = self._lacks(w, template, covered)
+        self.short |= lacks & self._new
+        lacks = lacks & ~self._new
+        if lacks.any():
+            for r, n in then.items():
+                self.kept[r] += n * lacks
+        for p in over:
+            row = index.get(p.node_name)
+            if row is not None and lacks[row] and not p.finished:
+                for r, n in self._state.holds(p.template):
+                    self.meanwhile[r][row] += min(n, then.get(r, 0))
+        if lacks.any() or grows.any():
+            self.coming.append(Coming(w, lacks, grows))
+
+    def _lacks(self, w: Workload, template: PodTemplate, covered: Bools) -> Bools:
+        """bool[N]: nodes on which a pod is still to be made: on an old one only if the set's controller wants
+        more than there are."""
+        wanted = w.on_nodes if w.observed_generation >= w.metadata.generation else None
+        where = self._new if wanted is not None and wanted <= np.count_nonzero(covered) else self._there
+        return where & self._static(template) & ~covered if where.any() else self._state.table.none
+
+
+def room_for_daemons(
+    state: ClusterState,
+    static: Callable[[PodTemplate], Bools],
+    workloads: Iterable[Workload],
+    live: Iterable[Alike],
+    over: Iterable[Pod],
+) -> DaemonRoom:
+    """The room, with `over`, the pods that are finished or end, and `live`, the others. `static`: the nodes
+    that would take a pod. A set without any pod keeps none: perhaps none can be made."""
+    sets = {w.metadata.uid: w for w in workloads if w.kind == "DaemonSet"}
+    alive, ended = defaultdict[str, list[Alike]](list), defaultdict[str, list[Pod]](list)
+    for some in live if sets else ():
+        if some.owner is not None and some.owner.uid in sets:
+            alive[some.owner.uid].append(some)
+    for pod in over if sets else ():
+        if pod.owner is not None and pod.owner.uid in sets:
+            ended[pod.owner.uid].append(pod)
+    making = _Making(state, static)
+    for uid in dict.fromkeys((*alive, *ended)):
+        w = sets[uid]
+        if w.template is not None and w.metadata.deletion_timestamp is None:
+            making.add(w, w.template, alive[uid], ended[uid])
+    return DaemonRoom(making.kept, making.meanwhile, tuple(making.coming), making.short)
+
+
+def _rolls(daemons: Workload) -> bool:
+    """Whether its controller makes pods anew that are not as its template has them."""
+    seen, wanted = daemons.observed_generation >= daemons.metadata.generation, daemons.on_nodes
+    done = seen and wanted is not None and daemons.updated_replicas >= wanted
+    return daemons.update_strategy != "OnDelete" and not done
