@@ -203,6 +203,9 @@ def _skipped(move: Move, reason: Reason) -> Outcome:
 
 log = logging.getLogger(__name__)
 
+_UNASKED = 3
+"""Evictions in a row for which a webhook could not be asked, after which no further one is tried."""
+
 
 class CarryingOut:
     """One plan. `most`: how many evictions it may make; then it is `exhausted`.
@@ -242,7 +245,7 @@ class CarryingOut:
         self.obstacles = self._evicting.obstacles
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
-        self._evicted = 0
+        self._evicted = self._unasked = 0
         self._quiet_since = parts.clock.monotonic()
 
     @property
@@ -290,8 +293,10 @@ class CarryingOut:
         self._slow.look(self.flight.flying.values())
         if self._releases is not None:
             self._releases.look()
-        # One pod of each owner first, so that few in flight tell of many.
-        waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
+        # One pod of each owner first, so that few in flight tell of many; and first who can be asked for.
+        unasked, flying = self._memory.unasked, self.flight.in_flight
+        waiting = self.flight.may_start()
+        waiting.sort(key=lambda m: (m.pod.namespace in unasked, flying(controller_of(m)) > 0))
         away = self._away()
         allowed = [m for m in waiting if self._allowed(m, away)]
         first = next((m for m in allowed if self._may_overlap(m, away)), None)
@@ -341,6 +346,8 @@ class CarryingOut:
             p.pace.sent()
             if not (p.dry or outcome.kept):
                 self._memory.sent(move.pod.uid)
+            if not p.dry:
+                self._asked(move, outcome.eviction)
         if outcome.status is Fate.INTENDED:
             self._evicted += 1
             self._quiet_since = now
@@ -363,6 +370,18 @@ class CarryingOut:
             self.obstacles.fatal = f"{why.message}; {why.remedy}"
         waiting = (m for m in self._plan.allowed if m.pod.uid != uid and self.flight.waits(m))
         return [_skipped(m, why) for m in waiting if m.pod.namespace == namespace]
+
+    def _asked(self, move: Move, eviction: Eviction) -> None:
+        """Whether webhooks can be asked: each that cannot takes seconds to say so, for every pod."""
+        spaces, space = self._memory.unasked, move.pod.namespace
+        if eviction.result is not Result.UNASKED:
+            self._unasked = 0
+            spaces.discard(space)
+            return
+        self._unasked += 1
+        spaces.add(space)
+        if self._unasked == _UNASKED:
+            self.obstacles.fatal = f"{_UNASKED} evictions in a row could not be asked for: {eviction.message}"
 
     def _begun(self, turn: Sequence[Move]) -> bool:
         """Tells of the moves that are about to start, and writes them down; whether the first may."""

@@ -139,6 +139,8 @@ class Memory(SharedLedger):
         """Of this cycle: namespaces in which nothing may be evicted. The right may come at any moment."""
         self._looked = False
         self._landed: list[tuple[str, float]] = []
+        self.unasked: set[str] = set()
+        """Namespaces of whose last eviction a webhook could not be asked."""
         self._release = ""
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""

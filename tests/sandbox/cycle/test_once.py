@@ -10,17 +10,22 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import End, Fate, Observer
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import decoded, node, nodes, objects, pdb, stateful_set, workload
-from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, elsewhere, once
+from tests.support.runs.machine import PLACE
+from tests.support.runs.one_cycle import DRY, EXECUTE, PATIENT, SKEWED, Run, elsewhere, once
 from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import QUICK, FakeTime, connected
@@ -318,6 +323,49 @@ def test_a_webhook_of_one_namespace_does_not_stop_the_others(says: str) -> None:
         asked = Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
     assert run.report.end is (End.COMPLETE if "denied" in says else End.NO_PROGRESS)
     assert asked == {("pay", 500): 2, ("shop", 201): 1}
+
+
+UNASKED = Reply(500, {"kind": "Status", "message": 'failed calling webhook "w": EOF', "code": 500})
+
+
+def spaces(server: ApiServer) -> Counter[tuple[str, int]]:
+    """Namespaces and answers of what was asked for."""
+    return Counter((a.namespace, a.code) for a in server.accesses if a.subresource == "eviction")
+
+
+def test_where_no_webhook_can_be_asked_three_evictions_show_it() -> None:
+    things = [
+        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("a", "b", "c", "d", "e")
+        for name in ("web", "db")
+    ]
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(UNASKED, subresource="eviction")
+        run = Run(server)
+        asked = spaces(server)
+        shown = Run(server, replace(EXECUTE, execute=False, ask_server=True))
+    assert run.report.end is End.ABORTED
+    assert 'failed calling webhook "w": EOF; a webhook with failurePolicy Fail cannot' in run.report.message
+    assert asked == {("a", 500): 1, ("b", 500): 1, ("c", 500): 1}
+    assert shown.report.end is not End.ABORTED, "a dry run asks about each"
+
+
+def test_where_a_webhook_of_three_namespaces_cannot_be_asked_the_others_are_first_in_the_next_cycle() -> None:
+    things = [
+        workload("web", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1}) for space in "abcde"
+    ]
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server, connected(server, options=PATIENT) as c:
+        time = FakeTime()
+        memory = Memory(time, HistoryRules(), store=Ledgers(c, PLACE, writer="p", wait=time.wait))
+        for space in "abc":
+            server.faults.add(UNASKED, subresource="eviction", namespace=space)
+        first = Run(server, time=time, around=Surroundings(memory=memory))
+        assert first.report.evicted == 0
+        second = Run(server, time=time, around=Surroundings(memory=memory))
+        assert second.report.evicted == 2
+        server.faults.clear()
+        third = Run(server, time=time, around=Surroundings(memory=memory))
+    assert (third.report.end, third.report.evicted) == (End.COMPLETE, 3)
 
 
 def test_caps_hold_over_all_plans_of_a_cycle() -> None:
