@@ -523,7 +523,10 @@ def out_for(
     if "" in paused:
         found[""] = _by_hand("every domain", *paused[""], now)
         paused = {d: said for d, said in paused.items() if d}
-    shut = {d: at for d in openings if 0 <= now - (at := _shut(openings[d], template)) < out_wait}
+    # One that was shut just now, or by a clock that is ahead, may be so by a moment to come.
+    shut = (
+        {d: at for d in openings if now - (at := _shut(openings[d], template)) < out_wait} if out_wait else {}
+    )
     if not shut and not paused:
         return found
     keys = {d.partition("=")[0] for d in (*shut, *paused)}

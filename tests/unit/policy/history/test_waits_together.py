@@ -118,3 +118,12 @@ def test_since_when_a_domain_was_shut_in_some_way_is_kept_as_long_as_a_rule_may_
     before = {ZONE: {"": Opening()} | {f"shift={age}:NoSchedule": Opening(1.0, NOW - age) for age in ages}}
     found = openings_of(NODES, {ZONE.partition("=")[0]}, before, NOW, out_wait)[ZONE]
     assert [NOW - o.shut for o in found.values() if o.shut] == [a for a in ages if a < max(out_wait, DAY)]
+
+
+@pytest.mark.parametrize(
+    ("shut", "out"), [(-1.0, True), (0.0, True), (0.001, True), (300.0, True), (-21_601.0, False)]
+)
+def test_a_domain_is_out_from_the_moment_it_is_shut_by_whatever_clock(shut: float, out: bool) -> None:
+    openings = {ZONE: {"": Opening(0.0, NOW + shut)}}
+    assert bool(out_for(ANY_POD, NODES, openings, {}, RULES.out_wait, NOW)) is out
+    assert not out_for(ANY_POD, NODES, openings, {}, 0.0, NOW)
