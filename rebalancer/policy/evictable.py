@@ -475,7 +475,7 @@ class Evictable:
         return local or self._single_attach_volumes.on_its_node(pod)
 
     def _by_refusal(self, pod: Pod) -> Reason | None:
-        refused = self._options.refused.get(pod.uid) if self._options.refused else None
+        refused = self._options.refused.get(pod.key) if self._options.refused else None
         if refused is None or not refused.holds(pod):
             return None
         until = moment(refused.at + self._options.retry_after, self._snapshot.now)

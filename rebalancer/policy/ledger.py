@@ -358,7 +358,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
     take the replacement. `openings`: domain (key=value) → the taints that its nodes have or had → since when.
 
-    `refused`: pods, by uid, that a webhook or a policy did not let go.
+    `refused`: pods (namespace/name) that a webhook or a policy did not let go. One that is made anew under
+    its name is the same: some webhooks refuse an eviction and have an operator restart the pod instead.
 
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.

@@ -157,7 +157,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     disruption. `max_released`: how many pods may be released together. `into_new_nodes`: whether a pod that
     is replaced first may wait for a node that has to be added; `auto_first`: auto replaces first whatever a
     budget says, as in such a plan. `no_release`: why none may be. `label_users`: None where nobody has
-    looked. `refused`: by uid, pods that are left alone for `retry_after`, as their eviction was refused.
+    looked. `refused`: by namespace/name, pods left alone for `retry_after`, as their eviction was refused.
     """
 
     namespaces_include: tuple[str, ...] = ()

@@ -134,7 +134,7 @@ class Memory(SharedLedger):
         """Kinds and namespaces that this process could read (`kube.reading.Objects`)."""
         self._began = 0
         self._refusals: dict[str, str] = {}
-        """Of this cycle: pod (uid) → its owner."""
+        """Of this cycle: pod (namespace/name) → its owner."""
         self.forbidden: dict[str, Reason] = {}
         """Of this cycle: namespaces in which nothing may be evicted. The right may come at any moment."""
         self._looked = False
@@ -244,13 +244,13 @@ class Memory(SharedLedger):
 
     @property
     def refused(self) -> dict[str, Refused]:
-        """Pods (uid) that are not asked for again yet, as their eviction was refused: in this cycle, or not
-        long ago."""
+        """Pods (namespace/name) that are not asked for again yet, as their eviction was refused: in this
+        cycle, or not long ago."""
         return self._still_refused(self.in_force.retry_after)
 
     def _still_refused(self, lasts: float) -> dict[str, Refused]:
         now, mine = self._clock.now(), self._refusals
-        return {uid: r for uid, r in self.ledger.refused.items() if uid in mine or now - r.at < lasts}
+        return {key: r for key, r in self.ledger.refused.items() if key in mine or now - r.at < lasts}
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
@@ -397,9 +397,9 @@ class Memory(SharedLedger):
             if o.reason is not None and o.reason.code is ReasonCode.MAY_NOT_EVICT:
                 self.forbidden[o.move.pod.namespace] = o.reason
             if o.eviction is not None and o.eviction.result is Result.REFUSED:
-                self._refusals[o.move.pod.uid] = o.move.owner.key
+                self._refusals[o.move.pod.key] = o.move.owner.key
                 said = o.eviction.error.text if isinstance(o.eviction.error, StatusError) else o.message
-                refused[o.move.pod.uid] = Refused.of(o.move.pod, self._clock.latest(), said)
+                refused[o.move.pod.key] = Refused.of(o.move.pod, self._clock.latest(), said)
         self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals, refused=refused)
 
     # -- replace first

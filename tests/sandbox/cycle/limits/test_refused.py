@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from tests.support.build import nodes, workload
+from tests.support.build import nodes, stateful_set, workload
 from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE
 from tests.support.sandbox import Reply
@@ -92,6 +92,19 @@ def test_a_pod_is_asked_for_again_when_what_a_webhook_may_go_by_has_changed(case
         m.cycle()
         assert m.asked()[pod] == 1 + counts
         assert m.asked().total() == 4 + counts
+
+
+def test_a_pod_that_is_made_anew_under_its_name_is_not_asked_for_again() -> None:
+    """Some webhooks refuse an eviction, and an operator restarts the pod instead."""
+    db = stateful_set("db").spread("zone", 1).placed({"a-0": 4})
+    with Refusing((*nodes(a=1, b=1), db)) as m:
+        m.cycle()
+        names = set(m.asked())
+        for name in names:
+            m.change(name, lambda pod: pod["metadata"].update(uid=pod["metadata"]["uid"] + "-anew"))
+        for _ in range(3):
+            m.cycle()
+    assert {m.asked()[name] for name in names} == {1}
 
 
 def test_without_a_ledger_a_cycle_remembers_for_itself() -> None:
