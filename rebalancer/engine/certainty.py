@@ -35,6 +35,7 @@ from rebalancer.engine.version import (
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.snapshot import Snapshot, consequence
 from rebalancer.model.workload import Workload
+from rebalancer.spread.constraint import SELECTING
 
 VOLUME_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver")
 ATTACHED, CAPACITY = "VolumeAttachment", "CSIStorageCapacity"
@@ -48,7 +49,6 @@ _UNSEEN = (
     "pods of other namespaces are not seen, nor the room and ports that they take and whom they keep away, "
     "so that no move is certain"
 )
-SELECTING_KINDS = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 
 
 def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) -> tuple[str, ...]:
@@ -303,8 +303,7 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     yield from _volumes(state, template)
     if doubtful_namespaces(state, template):
         yield "affinity between the pod and others selects namespaces by label, and Namespaces were not read"
-    hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
-    if not template.spread and hard_defaults and (kinds := _unread(snapshot, *SELECTING_KINDS)):
+    if not template.spread and profile.hard_defaults and (kinds := _unread(snapshot, *SELECTING)):
         yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
 
 

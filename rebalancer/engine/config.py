@@ -133,6 +133,11 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
         """Whether hard topology spread constraints bind its pods."""
         return "PodTopologySpread" in self.filters
 
+    @property
+    def hard_defaults(self) -> bool:
+        """Whether its pods without constraints of their own are given hard ones."""
+        return any(c.when_unsatisfiable == "DoNotSchedule" for c in self.default_constraints)
+
     def nodes_to_find(self, nodes: int) -> int:
         """After how many feasible nodes the search stops, of `nodes` in all; only these are scored.
 
@@ -148,6 +153,11 @@ class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
     profiles: tuple[Profile, ...] = (Profile(),)
     extenders: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def hard_defaults(self) -> bool:
+        """Whether one of the profiles has them."""
+        return any(p.hard_defaults for p in self.profiles)
 
     def places(self, scheduler_name: str) -> bool:
         """Whether a profile is responsible for pods of this schedulerName."""

@@ -459,8 +459,8 @@ class WatchCache:
         return tuple(q for q in self._every(ResourceQuota) if q.metadata.namespace == namespace)
 
     def services(self, namespace: str) -> tuple[Service, ...]:
-        """All Services of a namespace; none where they may not be read."""
-        return tuple(s for s in self._every(Service) if s.metadata.namespace == namespace)
+        """All Services of a namespace, "" for all; none where they may not be read."""
+        return tuple(s for s in self._every(Service) if namespace in ("", s.metadata.namespace))
 
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         """All vertical autoscalers of a namespace; none where they may not be read."""

@@ -54,9 +54,8 @@ class Spread(Struct, frozen=True):
     @property
     def defaults(self) -> bool:
         """Whether pods without constraints of their own are given some that count."""
-        kinds = ("DoNotSchedule", "ScheduleAnyway") if self.soft else ("DoNotSchedule",)
-        profiles = (self.scheduler or DEFAULT_CONFIG).profiles
-        return any(c.when_unsatisfiable in kinds for p in profiles for c in p.default_constraints)
+        config = self.scheduler or DEFAULT_CONFIG
+        return config.hard_defaults or (self.soft and any(p.default_constraints for p in config.profiles))
 
 
 class SpreadNow:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
-from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.lists import PAGE, HeadMeta
 from rebalancer.kube.reading import Objects
@@ -25,7 +25,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, alike, build_snapshot, going, to_be_replaced
-from rebalancer.model.workload import Namespace, Workload
+from rebalancer.model.workload import Namespace, Service, Workload
 from rebalancer.planner.cluster.bystanders import usable
 from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.groups import Groups
@@ -38,6 +38,7 @@ from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import REPLICATED, Owners
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
+from rebalancer.spread.constraint import SELECTING
 
 
 class ClusterNow:
@@ -55,6 +56,7 @@ class ClusterNow:
         new: Sequence[Node] = (),
     ) -> None:
         self._config = config
+        self.hard_defaults = (config or DEFAULT_CONFIG).hard_defaults
         self._new = new
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
@@ -91,6 +93,9 @@ class ClusterNow:
         renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
         # Affinity may mean pods of the namespaces that have certain labels.
         renewed = renewed or _labels(self._watched.namespaces()) != self._labels
+        if self.hard_defaults and not renewed:
+            by = _selecting(self._watched.services(""), self._watched.workloads(""))
+            renewed = by != self._by
         if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow((*nodes, *self._new)):
@@ -377,6 +382,7 @@ class ClusterNow:
         )
         self._outgoing = snapshot.outgoing
         self._labels = _labels(snapshot.namespaces.values())
+        self._by = _selecting(snapshot.services, snapshot.workloads) if self.hard_defaults else {}
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates, self._waiting, self._ending = defaultdict(dict), {}, {}
@@ -444,6 +450,16 @@ def _by_name(snapshot: Snapshot) -> dict[Identity, Pod]:
 
 def _labels(namespaces: Iterable[Namespace]) -> dict[str, dict[str, str]]:
     return {n.metadata.name: n.metadata.labels for n in namespaces}
+
+
+def _selecting(
+    services: Iterable[Service], workloads: Iterable[Workload]
+) -> dict[Identity, dict[str, str] | Selector | None]:
+    """What default constraints take their selectors of; most changes of these are of their status."""
+    return {
+        **{(s.metadata.namespace, s.metadata.name): s.spec.selector for s in services},
+        **{(w.namespace, w.name, w.kind): w.selector for w in workloads if w.kind in SELECTING},
+    }
 
 
 # Is the watch of nodes and pods known to be up to date?
@@ -516,10 +532,12 @@ _COUNTED = 100
 """Pods under one selector that are read for an eviction; a look shall not cost more, the larger the owner."""
 
 
-def whole_kinds(move: Move) -> list[tuple[str, str]]:
-    """The kinds of which any object may matter to a move; each with a namespace, "" for one without."""
+def whole_kinds(move: Move, hard_defaults: bool) -> list[tuple[str, str]]:
+    """The kinds of which any object may matter to a move; each with a namespace, "" for one without.
+    `hard_defaults`: whether the scheduler has hard constraints for pods without any of their own."""
     kinds = (*_WHOLE, *(_OF_VOLUMES if move.replacement.attaches else ()))
-    services = [("Service", move.pod.namespace)] if move.method is Method.REPLACE_FIRST else []
+    selects = move.method is Method.REPLACE_FIRST or (hard_defaults and not move.replacement.spread)
+    services = [("Service", move.pod.namespace)] if selects else []
     return [*((kind, "") for kind in kinds), *services]
 
 

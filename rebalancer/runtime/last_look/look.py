@@ -390,7 +390,7 @@ class Looking:
             )
         }
         counted, beside = self.look.room.counted(self.move), self.look.room.beside(self.move)
-        whole = whole_kinds(self.move)
+        whole = whole_kinds(self.move, self.look.room.hard_defaults)
         with ThreadPoolExecutor(14 + _BESIDE + len(whole), thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(

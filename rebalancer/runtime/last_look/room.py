@@ -129,6 +129,11 @@ class Room:
         asked = {c.selector for c in every if c.selector is not None and not c.selector.empty}
         return {str(s): self._cluster.named(move.pod.namespace, s) for s in sorted(asked)}
 
+    @property
+    def hard_defaults(self) -> bool:
+        """Whether the scheduler has hard constraints for pods without any of their own."""
+        return self._cluster.hard_defaults
+
     def beside(self, move: Move) -> list[Workload]:
         """`ClusterNow.beside` the move's pod, without its own owner."""
         return [w for w in self._cluster.beside(move.pod) if w.key != move.owner.key]

@@ -241,9 +241,7 @@ class AgreementWatch:
         return changed
 
     def _generations(self, config: SchedulerConfig | None) -> tuple[object, ...]:
-        hard_defaults = config is not None and any(
-            c.when_unsatisfiable == "DoNotSchedule" for p in config.profiles for c in p.default_constraints
-        )
+        hard_defaults = config is not None and config.hard_defaults
         kinds = (*_READ_BY_FILTERS, *SELECTING) if hard_defaults else _READ_BY_FILTERS
         return (self._cache.server_version, *(self._cache.generation(kind) for kind in kinds))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from rebalancer.engine.config import FILTERS, NO_WITNESS, Profile, SchedulerConfig, Witness
 from rebalancer.engine.framework import PLUGINS
 from rebalancer.engine.plugins.plugin import Filter, Plugin, StaticFilter
-from rebalancer.model.pod import Pod, PodTemplate, Volume
+from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint, Volume
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Object, Snapshot
 from rebalancer.planner import PlanOptions, plan
@@ -23,7 +23,7 @@ from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.replace_first import without_label
 from rebalancer.runtime.cycle.gates import Away
-from rebalancer.runtime.last_look.cluster_now import ClusterNow
+from rebalancer.runtime.last_look.cluster_now import ClusterNow, whole_kinds
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import (
     daemon_set,
@@ -78,7 +78,7 @@ class World:
                 attachments=lambda: self.cluster.attachments,
                 namespaces=lambda: self.cluster.namespaces.values(),
                 workloads=lambda n: [w for w in self.cluster.workloads if n in ("", w.namespace)],
-                services=lambda _: self.cluster.services,
+                services=lambda n: [s for s in self.cluster.services if n in ("", s.metadata.namespace)],
                 classes=lambda: [
                     *self.cluster.storage_classes.values(),
                     *self.cluster.csi_nodes.values(),
@@ -435,6 +435,48 @@ def test_a_namespace_that_comes_to_be_meant_by_an_affinity_is_seen() -> None:
     meant = snapshot({**space, "metadata": {"name": "ops", "labels": {"team": "ops"}}}).namespaces
     w.cluster = msgspec.structs.replace(w.cluster, namespaces={**w.cluster.namespaces, **meant})
     assert w.code(move) is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def service(name: str, **selector: str) -> Json:
+    """A Service that selects by these labels."""
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": selector}}
+
+
+@pytest.mark.parametrize(
+    ("when", "now", "holds", "built"),
+    [
+        ("DoNotSchedule", [service("all", app="web")], True, 0),
+        ("DoNotSchedule", [service("all", app="web"), service("other", app="x")], True, 1),
+        ("DoNotSchedule", [], False, 1),
+        ("ScheduleAnyway", [], True, 0),
+    ],
+    ids=["as planned", "one more of others", "gone", "gone where they are soft"],
+)
+def test_services_by_which_hard_default_constraints_count_are_followed(
+    when: Literal["DoNotSchedule", "ScheduleAnyway"], now: Sequence[Json], holds: bool, built: int
+) -> None:
+    """Nothing else selects the pods of a custom controller."""
+    default = TopologySpreadConstraint(
+        max_skew=1, topology_key="topology.kubernetes.io/zone", when_unsatisfiable=when
+    )
+    web = workload("web").labels(app="web").placed({"a-0": 3, "b-0": 1})
+    things = objects(nodes(a=1, b=1, c=1), web.spread("zone", 1) if when == "ScheduleAnyway" else web)
+    things = [o for o in things if o["kind"] in ("Node", "Pod")]
+    for o in things:
+        for owner in o["metadata"].get("ownerReferences", ()):
+            owner |= {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet"}
+    profile = Profile(system_defaulted=False, default_constraints=(default,))
+    policy = PolicyOptions(owner_kinds_allow=("CloneSet",))
+    options = PlanOptions(policy=policy, scheduler=SchedulerConfig(profiles=(profile,)))
+    w = World(decoded([*things, service("all", app="web")]), options)
+    (move,) = w.plan.moves
+    read = whole_kinds(move, w.look.hard_defaults)
+    assert (("Service", "default") in read) is (when == "DoNotSchedule"), "lest a watch hides them"
+    w.cluster = msgspec.structs.replace(w.cluster, services=snapshot(*now).services)
+    for _ in range(2):
+        assert (w.code(move) is None) is holds
+        assert w.built == built, "built again once"
 
 
 def test_another_default_priority_ends_what_was_planned_with_the_former() -> None:
