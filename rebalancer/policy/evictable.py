@@ -30,6 +30,7 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, Owners, arrival
 from rebalancer.policy.queues import AdmissionQueues
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
+from rebalancer.policy.release import owner_of_released
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.waits import moment, one_run
@@ -336,6 +337,9 @@ class Evictable:
     def _by_kind(self, pod: Pod) -> Reason | None:
         """Why no pod of its kind of owner goes, or of its group."""
         o = self._options
+        if pod.owner is None and (owner := owner_of_released(self._snapshot, pod)) is not None:
+            say = f"is released: {owner.kind} {owner.name} makes its replacement first"
+            return Reason(ReasonCode.RELEASED, say, {}, "it goes, or is given back, once that is decided")
         if pod.owner is None:
             return Reason(ReasonCode.BARE_POD, "has no owner: nothing would replace it")
         if pod.owner.kind == "Job" and pod.owner.api_version.rpartition("/")[0] in BUILT_IN:

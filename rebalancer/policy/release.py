@@ -84,9 +84,16 @@ def released_of(snapshot: Snapshot) -> Iterator[tuple[Pod, Mark, Workload]]:
     """Those whose mark can be true, with the ReplicaSets that would take them back. Anybody may have written
     the others, who may annotate some pod somewhere."""
     for pod, mark in released(snapshot.pods):
-        owner = snapshot.owner_of(pod.namespace, OwnerReference("ReplicaSet", "", mark.replica_set))
-        if owner is not None and credible(pod, mark, owner):
+        if (owner := owner_of_released(snapshot, pod)) is not None:
             yield pod, mark, owner
+
+
+def owner_of_released(snapshot: Snapshot, pod: Pod) -> Workload | None:
+    """The ReplicaSet that would take the pod back; None where no mark that can be true says so."""
+    if (mark := mark_of(pod.annotations, pod.uid)) is None:
+        return None
+    owner = snapshot.owner_of(pod.namespace, OwnerReference("ReplicaSet", "", mark.replica_set))
+    return owner if owner is not None and credible(pod, mark, owner) else None
 
 
 def credible(pod: Pod, mark: Mark, owner: Workload) -> bool:

@@ -185,9 +185,11 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
     if failed is None:
         return None
     what = f"went to {failed.landed}" if failed.fate is Fate.ELSEWHERE else "did not become Ready"
+    # One that was to be replaced first stays if its replacement does not become Ready.
+    tried = "replacing" if failed.method else "evicting"
     return wait(
         ReasonCode.DID_NOT_HELP,
-        f"evicting {failed.key} did not help: its replacement {what}; nothing is known to have changed",
+        f"{tried} {failed.key} did not help: its replacement {what}; nothing is known to have changed",
         failed.at + rules.retry_after,
         now,
         f"it is tried again sooner if they change, or it becomes Ready; {one_run('retryAfter', '0s')}",

@@ -45,11 +45,11 @@ class NodeVolumeLimits(Plugin):
             if claim is not None and not owned(claim, volume):
                 return StaticFilter(self.table.none, UNRESOLVABLE, not_owned(volume, template.namespace))
         wanted = storage.attachments(template)
-        limits = _all_limits(self.state, wanted)
+        limited = _all_limits(self.state, wanted)
         missing = {}
         if self.state.version.has(MISSING_DRIVERS):
             missing = {driver: self._missing(driver) for driver in wanted if storage.wants_driver(driver)}
-        return _Filter(self.state, wanted, limits, missing) if limits or missing else None
+        return _Filter(self.state, wanted, limited, missing) if limited or missing else None
 
     def _missing(self, driver: str) -> Bools:
         """bool[N]: nodes that do not have the driver."""
@@ -59,20 +59,21 @@ class NodeVolumeLimits(Plugin):
 
 def _all_limits(state: ClusterState, drivers: Iterable[str]) -> dict[str, Ints]:
     """By driver, int64[N]: its limit on each node; without those that no node limits."""
-    return {driver: limit for driver in drivers if ((limit := _limits(state, driver)) != NO_LIMIT).any()}
+    return {driver: limit for driver in drivers if ((limit := limits(state, driver)) != NO_LIMIT).any()}
 
 
-def _limits(state: ClusterState, driver: str) -> Ints:
+def limits(state: ClusterState, driver: str) -> Ints:
+    """int64[N]: how many of a driver's volumes each node takes in all; `NO_LIMIT` where nothing is said."""
     table = state.table
-    limits: Ints = np.full(table.size, NO_LIMIT, dtype=np.int64)
+    found: Ints = np.full(table.size, NO_LIMIT, dtype=np.int64)
     if not state.version.has(NODE_WITHOUT_LIMITS):
-        limits = table.allocatable(limit_resource(driver), absent=NO_LIMIT)
+        found = table.allocatable(limit_resource(driver), absent=NO_LIMIT)
     for name, csi_node in state.storage.csi_nodes.items() if driver in state.storage.limited else ():
         row = table.index.get(name)
         for d in csi_node.spec.drivers:
             if row is not None and d.name == driver and d.limit is not None:
-                limits[row] = d.limit
-    return limits
+                found[row] = d.limit
+    return found
 
 
 def _left(
@@ -87,12 +88,12 @@ def _left(
     return np.where(new == 0, NO_LIMIT, limit[rows] - volumes.attached[driver][rows] - new)
 
 
-def free_places(state: ClusterState, driver: str) -> Ints:
+def free_places(state: ClusterState, driver: str, limit: Ints) -> Ints:
     """int64[N]: how many more of a driver's volumes each node takes beside those that are attached to it, at
-    most `ANY_NUMBER`."""
+    most `ANY_NUMBER`. `limit`: see `limits`."""
     volumes = state.volumes
     taken = volumes.attached[driver] + volumes.left_over[driver]
-    return np.minimum(_limits(state, driver) - taken, ANY_NUMBER)
+    return np.minimum(limit - taken, ANY_NUMBER)
 
 
 def hangs_on_detaching(state: ClusterState, template: PodTemplate) -> bool:

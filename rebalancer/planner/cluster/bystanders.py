@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
-from rebalancer.engine.plugins.node_volume_limits import free_places
+from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
@@ -230,7 +230,12 @@ class SpokenFor:
     def _places(self, templates: Iterable[PodTemplate]) -> dict[str, Ints]:
         """int64[N] by driver of these pods' volumes: how many more each node takes."""
         drivers = dict.fromkeys(chain.from_iterable(map(self._attached_by, templates)))
-        return {driver: free_places(self._simulation.state, driver) for driver in drivers}
+        state = self._simulation.state
+        return {driver: free_places(state, driver, self._limit(driver)) for driver in drivers}
+
+    @remembered(by=str)
+    def _limit(self, driver: str) -> Ints:
+        return limits(self._simulation.state, driver)
 
     def _couples(self, template: PodTemplate, number: int) -> bool:
         """Whether more than room, places of volumes among it, ties so many pods of a template to others: what

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.release import (
     FOREIGN,
     LET_GO,
@@ -19,6 +20,9 @@ from rebalancer.policy.release import (
     mark_of,
     step,
 )
+from tests.support.build import pod, replica_set
+from tests.support.build.base import uid_of
+from tests.unit.policy.judged import code
 
 OURS = Mark(label="pod-template-hash", value="abc", replica_set="rs", pod="old", at=1000, by="here")
 
@@ -187,3 +191,12 @@ def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:
     for text in ("", "{}", "[]", '{"label": 3}', *map(str, forged)):
         assert mark_of({MARK: text}, "old") is None
     assert str(OURS).startswith('{"label":"pod-template-hash","value":"abc","replicaSet":"rs","pod":"old"')
+
+
+def test_a_released_pod_is_called_so_and_one_that_is_only_marked_has_no_owner() -> None:
+    """Its ReplicaSet is its owner no more, and makes its replacement; anybody may write a mark."""
+    owner, uid = uid_of("ReplicaSet", "default", "set"), uid_of("Pod", "default", "x")
+    for label, found in (("owner", ReasonCode.RELEASED), ("other", ReasonCode.BARE_POD)):
+        mark = Mark(label=label, value="set", replica_set=owner, pod=uid, at=1, by="a ledger")
+        made = pod("x").on("a-0").annotated({MARK: str(mark)})
+        assert code(replica_set("set").placed({"a-0": 1}), made, pod="x") is found
