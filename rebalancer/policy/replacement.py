@@ -220,6 +220,9 @@ class Replacements:
             volumes=pod.volumes,
             controller=pod.controller,
         )
+        if pod.overhead and not (owner.runtime_class or asked.overhead):
+            # Admission has it run by a RuntimeClass that no template names.
+            bare = replace(larger_by(pod.overhead, bare), overhead=pod.overhead)
         every = (*asked.containers, *beside[0]), (*asked.init_containers, *beside[1])
         return self._sized(self._made(with_containers(bare, *every), owner), owner, exactly=True)
 

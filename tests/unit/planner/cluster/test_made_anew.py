@@ -42,7 +42,7 @@ def told(found: list[Json], **spec: Any) -> list[Json]:
     return found
 
 
-def sized(found: list[Json], cpu: int) -> list[Json]:
+def sized(found: list[Json], cpu: int | str) -> list[Json]:
     """The template asks for so much."""
     return told(found, containers=[{"name": "c", "image": "c", "resources": {"requests": {"cpu": str(cpu)}}}])
 
@@ -138,6 +138,11 @@ ANEW: dict[str, Callable[[], Any]] = {
         *objects(node("a-1").zone("a").cpu(2)),
         *sent(sized(HALF_DONE["a set"](partial(of, 3), ()), 2)),
     ],
+    "as its template, with what a runtime takes that admission gives it": lambda: admitted(
+        sized(HALF_DONE["a Deployment"](partial(of, 3), ()), "1800m"),
+        runtimeClassName="boxed",
+        overhead={"cpu": "200m"},
+    ),
     "out of the pool that nothing names any more": lambda: admitted(objects(of(2, deployment)), **POOL),
     "as its template, which has come to ask for less, out of that pool": lambda: admitted(
         sized(HALF_DONE["a Deployment"](partial(of, 3), ()), 2), **POOL
