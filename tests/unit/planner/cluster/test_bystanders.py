@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -582,10 +582,12 @@ HASH = "pod-template-hash"
 SET_HASH = "controller-revision-hash"
 
 
-def half_rolled_out(other: Any) -> list[Json]:
+def half_rolled_out(
+    other: Any, on: Sequence[str] = ("a-0", "b-0", "a-0", "b-0"), *, number: int = 2
+) -> list[Json]:
     """Zone c has come back. The Deployment has two old pods, and one of the new revision in a and in b each;
-    as its rule is about each revision by itself, the next one may go to c alone."""
-    found = objects(other.requests(cpu="1800m").on_nodes(["a-0", "b-0", "a-0", "b-0"]))
+    as its rule is about each revision by itself, the next one may go to c alone. `number`: of the old."""
+    found = objects(other.requests(cpu="1800m").on_nodes(on))
     top, old, pods = found[0], found[1], [o for o in found if o["kind"] == "Pod"]
     new = deepcopy(old)
     new["metadata"].update(name="other-new", uid="new")
@@ -595,15 +597,15 @@ def half_rolled_out(other: Any) -> list[Json]:
         o["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = revision
     for o in (top, new):
         o["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
-    for o in pods[2:]:
+    for o in pods[number:]:
         o["metadata"]["labels"][HASH] = "new"
         o["metadata"]["ownerReferences"][0].update(name="other-new", uid="new")
         o["spec"]["containers"][0]["image"] = "app:2"
-    for o in (new, old):
-        o["spec"]["replicas"] = 2
-        o["status"].update(replicas=2, readyReplicas=2, availableReplicas=2)
+    for o, n in ((new, 4 - number), (old, number)):
+        o["spec"]["replicas"] = n
+        o["status"].update(replicas=n, readyReplicas=n, availableReplicas=n)
     top["spec"]["replicas"] = 3
-    top["status"].update(replicas=4, updatedReplicas=2, readyReplicas=4, availableReplicas=4)
+    top["status"].update(replicas=4, updatedReplicas=4 - number, readyReplicas=4, availableReplicas=4)
     for o in pods:
         for kind in o["spec"].get("affinity", {}).values():
             # As the API server merges matchLabelKeys.
@@ -634,6 +636,19 @@ def test_a_rollouts_next_pod_goes_by_its_own_revision(other: list[Json]) -> None
     machines = [*(node(n).zone(n[0]).cpu(16) for n in names), node("c-0").zone("c").cpu(3)]
     web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
     assert plan(snapshot(machines, web, other)).moves == ()
+
+
+@pytest.mark.parametrize("cpu", ["3700m", "5100m"])
+@pytest.mark.parametrize("key", [HASH, None], ids=["by its own revision", "with the old ones"])
+def test_a_surge_comes_beside_the_old_pods_where_its_constraint_does_not_count_them(
+    key: str | None, cpu: str
+) -> None:
+    """None goes before another is Ready. One new one is in b; another has to go to c, where an old one is."""
+    surging = deployment("other").spread("zone", match_label_keys=(key,) if key else ())
+    other = half_rolled_out(surging, ["a-0", "b-0", "c-0", "b-0"], number=3)
+    machines = [*(node(n).zone(n[0]).cpu(16) for n in ("a-0", "b-0")), node("c-0").zone("c").cpu(cpu)]
+    web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
+    assert len(plan(snapshot(machines, web, other)).moves) == (key is None or cpu == "5100m")
 
 
 @pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)

@@ -193,6 +193,42 @@ def kept(owner: Any, zones: str) -> list[Json]:
     return made
 
 
+TOLERATES = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize("kind", [deployment, stateful_set])
+@pytest.mark.parametrize("gives", [{"tolerations": [TOLERATES]}, {"nodeSelector": ZONE_B}], ids=list)
+def test_a_pod_to_come_has_what_admission_gave_the_one_that_is_there(kind: Any, gives: Json) -> None:
+    """A second one is to be made. Nobody but b-1 may have it; what it needs for that is in no template."""
+    two = kind("other").requests(cpu=3).replicas(2).on_nodes(["b-2"])
+    found = admitted(objects(two), **gives)
+    found[-1]["metadata"]["creationTimestamp"] = ago(60)
+    for cpu, moves in (("3200m", 0), ("3600m", 1)):
+        zone_b = node("b-1").zone("b").cpu(cpu), node("b-2").zone("b").cpu(3)
+        machines = [node("a-0").zone("a").cpu(2), *zone_b]
+        if "tolerations" in gives:
+            for one in zone_b:
+                one.taint("gpu", effect="NoSchedule")
+        else:
+            machines.append(node("a-1").zone("a").cpu(16))
+        made = plan(snapshot(machines, *found, *tolerant(web())))
+        assert len(made.moves) == moves, cpu
+
+
+def tolerant(owner: Any) -> list[Json]:
+    return told(admitted(objects(owner), tolerations=[TOLERATES]), tolerations=[TOLERATES])
+
+
+@pytest.mark.parametrize("made", [lambda: of(2, deployment), lambda: HALF_DONE["a set"](partial(of, 2), ())])
+def test_a_selector_that_is_gone_takes_no_toleration_with_it(made: Callable[[], Any]) -> None:
+    """The pool that it was in is named no more; a webhook still has it tolerate the taint of the next."""
+    found = admitted(objects(made()), tolerations=[TOLERATES], **POOL)
+    for cpu, moves in (("1900m", 1), ("2400m", 0), ("2500m", 1)):
+        next_pool = node("b-1").zone("b").cpu(cpu).taint("gpu", effect="NoSchedule")
+        machines = node("a-0").zone("a").cpu(2), next_pool
+        assert len(plan(snapshot(*machines, GOING, *found, *tolerant(web()))).moves) == moves, cpu
+
+
 @pytest.mark.parametrize(("zones", "moves"), [("ab", 0), ("a", 1)], ids=["is there", "is made with it"])
 def test_a_pod_that_a_set_makes_in_turn_goes_where_its_claim_is(zones: str, moves: int) -> None:
     """db-1 is yet to be made: a has plenty of room, and the volume is in b."""
