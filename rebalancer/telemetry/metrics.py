@@ -27,8 +27,9 @@ READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 """Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
 
 _RESULTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("evicted", "would-evict", "migrating", "forbidden", "throttled", "refused"), ("",)),
+    **dict.fromkeys(("evicted", "would-evict", "migrating", "throttled", "refused"), ("",)),
     **dict.fromkeys(("released", "held", "failed", "unknown", "webhook-unreachable"), ("",)),
+    "forbidden": ("may-not-evict",),
     "already-gone": ("changed-since-plan",),
     "already-terminating": ("terminating",),
     "budget-exhausted": ("pdb-exhausted",),

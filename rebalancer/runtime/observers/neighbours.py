@@ -12,7 +12,6 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from rebalancer.findings.survey import FindingCode
-from rebalancer.kube.config_maps import COMPONENT, NAME, OURS
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity, plural
@@ -46,6 +45,8 @@ _LOUD_EACH = frozenset(
     {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
 )
 """Findings that the log is told of too, once by what they say, with how many say it."""
+NAME, COMPONENT, OURS = "app.kubernetes.io/name", "app.kubernetes.io/component", "rebalancer"
+# As `kube/config_maps.py` has them: a report from a file loads no client.
 _EVICTING = ("daemon", "cycle")
 """Components of an installation that may evict, as the manifests call them."""
 _MADE_ANEW = ("ReplicaSet", "Job")

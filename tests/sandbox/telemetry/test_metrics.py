@@ -130,7 +130,7 @@ def test_errors_and_skips_are_counted() -> None:
         server.faults.add(Reply(403), subresource="eviction")
         cycle(server, EXECUTE, telemetry.observers)
         found = samples(telemetry)
-    assert value(found, "rebalancer_evictions_total", result="forbidden", reason="") == 1
+    assert value(found, "rebalancer_evictions_total", result="forbidden", reason="may-not-evict") == 1
     assert value(found, "rebalancer_cycles_total", end="aborted") == 1
     assert ("rebalancer_last_success_timestamp_seconds", ()) not in found
 

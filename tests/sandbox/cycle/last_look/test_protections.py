@@ -66,7 +66,7 @@ def policy(**changes: Any) -> Callable[[World], object]:
 def refusal(world: World) -> None:
     """A webhook did not let the pod go."""
     victim = world.move.pod
-    policy(refused={victim.uid: Refused.of(victim, 0.0, "it leads")})(world)
+    policy(refused={victim.key: Refused.of(victim, 0.0, "it leads")})(world)
 
 
 def make(world: World, *made: Any) -> None:
