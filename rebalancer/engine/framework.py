@@ -219,8 +219,10 @@ class Framework:
         if self._blocked(known) is not None:
             return self.state.table.none.copy()
         mask = known.joined.copy()
-        asked = ((PodTopologySpread.name, spread), (InterPodAffinity.name, affinity))
-        left_out = [known.filters.get(name) for name, ask in asked if not ask]
+        left_out: tuple[Filter | None, ...] = ()
+        if not (spread and affinity):
+            asked = ((PodTopologySpread.name, spread), (InterPodAffinity.name, affinity))
+            left_out = tuple(known.filters.get(name) for name, ask in asked if not ask)
         for f in known.whole:
             if not f.skipped and f not in left_out:
                 mask &= f.mask()

@@ -35,11 +35,10 @@ from rebalancer.policy.annotations import (
     pauses_until,
 )
 from rebalancer.policy.ledger import MOST_BYTES, Ledger, NewerLedgerError, decode, encode, within_limits
+from rebalancer.policy.options import COMPONENT, MANAGED_BY, NAME, OURS
 
 # Where brake, ledger and lease are, and the labels by which they are found whatever their names.
 
-NAME, COMPONENT, MANAGED_BY = (f"app.kubernetes.io/{key}" for key in ("name", "component", "managed-by"))
-OURS = "rebalancer"
 _LONGEST_LABEL = 63
 Component = Literal["brake", "ledger", "lease", "plan", "scale-in"]
 

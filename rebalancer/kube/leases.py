@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.config_maps import COMPONENT, CONFIG_MAPS, NAME, OURS, Component, Place, labels_of
+from rebalancer.kube.config_maps import CONFIG_MAPS, Component, Place, labels_of
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import NotFoundError, Target
 from rebalancer.kube.lists import list_target, pages
 from rebalancer.kube.resources import Resource
 from rebalancer.model.quantity import epoch
+from rebalancer.policy.options import COMPONENT, NAME, OURS
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 SEEN = "rebalancer.io/brake-seen"

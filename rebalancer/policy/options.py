@@ -16,6 +16,10 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
 from rebalancer.model.workload import RuntimeClass
 
+NAME, COMPONENT, MANAGED_BY = (f"app.kubernetes.io/{key}" for key in ("name", "component", "managed-by"))
+OURS = "rebalancer"
+"""Labels by which what is the tool's own is known, and the value of the first and the last."""
+
 
 class Method(StrEnum):
     """How a pod is moved: it is evicted, and its owner makes another; or (replace first) its owner lets go of
@@ -168,7 +172,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     owner_kinds_allow: tuple[str, ...] = ()
     gangs_allow: tuple[str, ...] = ()
     own_namespace: str = ""
-    own_labels: Selector = Selector.equals({"app.kubernetes.io/name": "rebalancer"})
+    own_labels: Selector = Selector.equals({NAME: OURS})
     mode: Literal["opt-out", "opt-in"] = "opt-out"
 
     evict_local_storage_pods: bool = False

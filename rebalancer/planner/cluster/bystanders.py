@@ -167,9 +167,7 @@ class SpokenFor:
         # Those that differ in what they ask for only are judged by the largest amounts first.
         alike: dict[tuple[int, tuple[str, ...], int], list[tuple[PodTemplate, Bools]]] = defaultdict(list)
         for i, t in every.items():
-            for resource, amount in state.holds(t):
-                coming[resource] += amount * number[i]
-            coming.update({driver: n * number[i] for driver, n in self._attached_by(t).items()})
+            coming.update({r: n * number[i] for r, n in self._takes(t).items()})
             keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
             if not self._couples(t, number[i]):
                 nodes = simulation.static(t)
@@ -194,7 +192,7 @@ class SpokenFor:
 
         for (_, keys, more), templates in alike.items():
             nodes = templates[0][1] & ~self._down
-            asked = [(id(t), dict(state.asks(t)) | self._attached_by(t)) for t, _ in templates]
+            asked = [(id(t), self._asks(t)) for t, _ in templates]
             most: dict[str, int] = {}
             for _, asks in asked:
                 most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
@@ -216,7 +214,7 @@ class SpokenFor:
         most: dict[int, dict[str, int]] = defaultdict(dict)
         for some in self._simulation.snapshot.live if number else ():
             for i in number.keys() & groups.carried(some.template):
-                for r, amount in (*state.holds(some.template), *self._attached_by(some.template).items()):
+                for r, amount in self._takes(some.template).items():
                     most[i][r] = max(amount, most[i].get(r, 0))
         for i, amounts in most.items():
             found.update({r: number[i] * amount for r, amount in amounts.items()})
@@ -226,6 +224,14 @@ class SpokenFor:
     def _attached_by(self, template: PodTemplate) -> dict[str, int]:
         """How many volumes of each driver its pod attaches to its node."""
         return {driver: len(a) for driver, a in self._simulation.state.storage.attachments(template).items()}
+
+    def _asks(self, template: PodTemplate) -> dict[str, int]:
+        """What a node has to have for its pod, places of volumes among it."""
+        return dict(self._simulation.state.asks(template)) | self._attached_by(template)
+
+    def _takes(self, template: PodTemplate) -> dict[str, int]:
+        """What its pod then takes of it."""
+        return dict(self._simulation.state.holds(template)) | self._attached_by(template)
 
     def _places(self, templates: Iterable[PodTemplate]) -> dict[str, Ints]:
         """int64[N] by driver of these pods' volumes: how many more each node takes."""
@@ -447,22 +453,18 @@ class SpokenFor:
         coming, found = Counter[str](), []
         number = Counter(id(c.pod.template) for c in comers)
         free |= self._places(c.pod.template for c in comers)
-
-        def takes(t: PodTemplate) -> dict[str, int]:
-            return dict(state.holds(t)) | self._attached_by(t)
-
         for c in comers:
-            coming.update(takes(c.pod.template))
+            coming.update(self._takes(c.pod.template))
         for pod in {id(c.pod.template): c.pod for c in comers}.values():
             t, others = pod.template, coming.copy()
-            asks = dict(state.asks(t)) | self._attached_by(t)
+            asks = self._asks(t)
             nodes = simulation.static(t) & ~self._down
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
             kept = 0
             if not (self._couples(t, number[id(t)]) or state.constraints(t, hard=True)):
-                others.subtract(takes(t))
+                others.subtract(self._takes(t))
                 for other in (o for o, rows in beside if open_[rows].any()):
-                    others.update(takes(other))
+                    others.update(self._takes(other))
                 kept = never_filled(np.flatnonzero(open_), free, asks, others)
             found.append((pod, open_, kept))
         return found

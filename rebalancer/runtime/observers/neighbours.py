@@ -21,6 +21,7 @@ from rebalancer.outcome import Observer
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.caps import PER_DAY
 from rebalancer.policy.ledger import DAY, Entry
+from rebalancer.policy.options import COMPONENT, NAME, OURS
 from rebalancer.policy.waits import Account, returns
 
 
@@ -45,8 +46,6 @@ _LOUD_EACH = frozenset(
     {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
 )
 """Findings that the log is told of too, once by what they say, with how many say it."""
-NAME, COMPONENT, OURS = "app.kubernetes.io/name", "app.kubernetes.io/component", "rebalancer"
-# As `kube/config_maps.py` has them: a report from a file loads no client.
 _EVICTING = ("daemon", "cycle")
 """Components of an installation that may evict, as the manifests call them."""
 _MADE_ANEW = ("ReplicaSet", "Job")
