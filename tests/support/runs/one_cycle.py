@@ -167,11 +167,11 @@ def in_time(
         yield around
         return
     cache = WatchCache(connection).start()
+    before, behind = time.during, list[bool]()
     try:
         if not cache.wait_ready(patience):
             yield around
             return
-        before, behind = time.during, list[bool]()
 
         def during(seconds: float) -> None:
             before(seconds)
@@ -182,4 +182,6 @@ def in_time(
         time.during = during
         yield msgspec.structs.replace(around, cache=cache)
     finally:
+        # The next cycle by this clock does not wait for this one's cache.
+        time.during = before
         cache.stop()
