@@ -227,19 +227,27 @@ def places_of(
     home, found, none_yet = own_home(settings, connection), Survey(), False
     if not known_home(settings, connection):
         found = survey(settings, connection, wait=wait, backoff=backoff)
+        if _without_brake(found):
+            found = survey(settings, connection, wait=wait, backoff=backoff)
         there = _installed(found, settings, home)
         home = there or home
         none_yet = not found.blind and home not in found.granted and _makes_its_own(found, there, home)
         if none_yet and settings.evictions.enabled:
             _tell_of_others(found, home)
     elif settings.evictions.enabled and settings.ledger.namespace and connection.context != IN_CLUSTER:
-        brake, lease = Place(home, settings.brake.name), Place(home, settings.leader_election.name)
-        own = find_one(connection, "brake", brake, wait=wait, backoff=backoff)
-        alone = (
-            bool(by_run(own.annotations))
-            if own is not None
-            else find_one(connection, "lease", lease, wait=wait, backoff=backoff) is None
-        )
+
+        def look() -> Survey:
+            def one(component: Component, name: str) -> list[Found]:
+                there = find_one(connection, component, Place(home, name), wait=wait, backoff=backoff)
+                return [there] if there is not None else []
+
+            brakes = one("brake", settings.brake.name)
+            return Survey(brakes=brakes, leases=one("lease", settings.leader_election.name))
+
+        near = look()
+        if _without_brake(near):
+            near = look()
+        alone = _makes_its_own(near, "", home)
         none_yet = alone and not _let_in(connection, home, wait=wait, backoff=backoff)
     default = Settings.defaults()
 
@@ -295,14 +303,17 @@ def _sign(f: Found) -> str:
 
 
 def _makes_its_own(found: Survey, there: str, home: str) -> bool:
-    """Whether a run here needs a brake of its own: none is there, or one that another such run made.
-
-    A lease without a brake is of an installation that lost it: a run removes its lease first.
-    """
+    """Whether a run here needs a brake of its own: none is there, or one that another such run made."""
     brakes = [b for b in found.brakes if b.place.namespace == home]
     if brakes:
         return all(by_run(b.annotations) for b in brakes)
-    return not there and not any(x.place.namespace == home for x in found.leases)
+    return not there and home not in _without_brake(found)
+
+
+def _without_brake(found: Survey) -> set[str]:
+    """Where a lease is of an installation that lost its brake: a run makes its brake first, and removes its
+    lease first. One that began between the two looks seems to be one too, until the next look."""
+    return {x.place.namespace for x in found.leases} - {b.place.namespace for b in found.brakes}
 
 
 def _let_in(connection: Connection, home: str, *, wait: Wait, backoff: Backoff) -> bool:

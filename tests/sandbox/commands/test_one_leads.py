@@ -299,6 +299,25 @@ def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) 
         assert not server.store.list("Lease")
 
 
+def test_a_run_that_looks_while_the_first_one_begins_does_not_take_it_for_one_that_lost_its_brake(
+    tmp_path: Path,
+) -> None:
+    """It saw no brake, and then the lease that came right after that."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        begun = Until(lambda: bool(server.store.list("Lease")))
+        looks = server.faults.add(begun, verb="list", resource="leases", times=1)
+        command = [str(BIN), "once", "--execute", "--wait"]
+        command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+        with Program(command, stderr=subprocess.PIPE, env=environment()) as second:
+            until(lambda: looks.hits > 0)
+            assert call(server, tmp_path, "once", "--execute").returncode == 0
+            said = second.communicate(timeout=240)[1]
+        assert second.returncode == 0, said
+        assert "brake" not in said
+        assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
+        assert not server.store.list("Lease")
+
+
 def both_look_at_once(server: ApiServer, resource: str) -> None:
     """Each has looked around before the other's brake is there, and looks again when both have created theirs
     of `resource`."""
