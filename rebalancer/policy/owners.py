@@ -104,6 +104,8 @@ _SIZE = "leaderworkerset.sigs.k8s.io/size"
 _NUMBER = re.compile("[0-9]{1,9}")
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 """Kinds that make their pods again."""
+KEPT_UP = REPLICATED | {"DaemonSet"}
+"""Those, and the kind that makes them again on their nodes."""
 _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
@@ -385,15 +387,33 @@ class Owners:
     def _in_namespace(self) -> Mapping[str, list[Workload]]:
         found: dict[str, list[Workload]] = defaultdict(list)
         for w in self._snapshot.workloads:
-            if w.kind in REPLICATED:
+            if w.kind in KEPT_UP:
                 found[w.namespace].append(w)
         return found
 
     def _unrest(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """Why no pod of it goes: that it scales, or goes with all its pods, before anything else."""
         wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
+        if owner.kind == "DaemonSet":
+            # What it wants is not known of a new node; what ends it makes anew, wherever it can.
+            lacks = self._left_by_daemons[owner.key] - {p.node_name for p in active}
+            wanted = len(active) + len(lacks) if wanted else 0
+            return self._scaling(owner, wanted, active)
         scaling = self._scaling(owner, wanted, active) if not failing(owner) else None
         return scaling or self.why_not(owner)
+
+    @cached_property
+    def _left_by_daemons(self) -> Mapping[str, set[str]]:
+        """By DaemonSet: the nodes on which a pod of it ends."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for p in self._snapshot.over:
+            if (
+                p.terminating
+                and p.node_name in self._snapshot.node_names
+                and (owner := self.of(p)) is not None
+            ):
+                found[owner.key].add(p.node_name)
+        return found
 
     def _scaling(self, owner: Workload, wanted: int, active: list[Pod]) -> Reason | None:
         if len(active) == wanted:

@@ -35,7 +35,7 @@ from rebalancer.planner.cluster.waiting import without_claims
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move
 from rebalancer.policy.options import Method, PolicyOptions
-from rebalancer.policy.owners import REPLICATED, Owners
+from rebalancer.policy.owners import KEPT_UP, Owners
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.spread.constraint import SELECTING
@@ -287,7 +287,7 @@ class ClusterNow:
         by_uid = {w.metadata.uid: w for w in every}
         for w in every:
             made = w.template if w.replicas else None
-            if w.kind not in REPLICATED:
+            if w.kind not in KEPT_UP:
                 continue
             if (w.kind, w.name) in there or (made and not asked.isdisjoint(groups.counted(made))):
                 top = by_uid.get(w.owner.uid, w) if w.owner is not None else w
@@ -331,6 +331,9 @@ class ClusterNow:
                 pods.update(there)
         pods.update((p.name, p) for p in read if isinstance(p, Pod))
         self._put_back(pods, [p for p in away if p.namespace == namespace], related.values())
+        made_anew = {("DaemonSet", name) for kind, name in owners if kind == "DaemonSet"}
+        ending = ((p, p.owner) for p in self._ending.values() if p.namespace == namespace)
+        daemons = [p for p, ref in ending if ref is not None and (ref.kind, ref.name) in made_anew]
         others = (
             next(iter(there.values()))
             for other in (self._templates if release else ())
@@ -338,7 +341,8 @@ class ClusterNow:
             if other != namespace and template.affinity is not None
         )
         around = build_snapshot(
-            [*read, *pods.values(), *others, *related.values(), *self._watched.services(namespace)], now=now
+            [*read, *pods.values(), *daemons, *others, *related.values(), *self._watched.services(namespace)],
+            now=now,
         )
         # The pod's own, and those of the others: a pod whose node is gone is away.
         hosts = {pod.node_name, *(p.node_name for p in around.pods)}

@@ -51,6 +51,16 @@ def rolling(
 
 
 NEWEST_OLD, NEWEST_NEW = (7200.0, 3600.0), (7200.0, 20.0)
+
+
+def ending(node: str, built: OwnerBuilder) -> list[Json]:
+    """One whose first pod on the node is being deleted."""
+    made = objects(built)
+    pod = next(o for o in made if o["kind"] == "Pod" and o["spec"].get("nodeName") == node)
+    pod["metadata"].update(deletionTimestamp=ago(1), deletionGracePeriodSeconds=30)
+    return made
+
+
 FIRST, SECOND = (False, True), (True, False)
 """Which of two pods is broken."""
 STATES: dict[str, tuple[list[Any], ReasonCode | None]] = {
@@ -104,6 +114,17 @@ STATES: dict[str, tuple[list[Any], ReasonCode | None]] = {
     "one whose newest pod is Ready": (rolling(other("Deployment"), NEWEST_OLD, FIRST), ROLLOUT),
     "one that lacks a pod beside": (
         rolling(other("Deployment").replicas(3), NEWEST_OLD, SECOND),
+        SCALING,
+    ),
+    "a DaemonSet at rest": ([other("DaemonSet", b_0=1, c_0=1)], None),
+    "one of which a pod ends": (ending("b-0", other("DaemonSet", b_0=1, c_0=1)), SCALING),
+    "one that has made its pod anew already": (
+        ending("b-0", other("DaemonSet", b_0=2, c_0=1)),
+        None,
+    ),
+    "one whose node is gone": (ending("gone", other("DaemonSet", gone=1, c_0=1)), None),
+    "one that is being deleted": (
+        patched("DaemonSet", {"metadata": {"deletionTimestamp": ago(1)}}, other("DaemonSet", b_0=1)),
         SCALING,
     ),
     "its controller cannot make them": (

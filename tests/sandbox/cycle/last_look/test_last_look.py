@@ -26,7 +26,7 @@ from rebalancer.runtime.cycle.gates import Away, WatchedLimits
 from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
 from rebalancer.runtime.last_look.room import Room
-from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
+from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume, workload
 from tests.support.build.volumes import csi_node
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
@@ -295,6 +295,19 @@ def test_who_is_beside_and_lacks_a_pod_that_this_plan_took_does_not_count_as_sca
             looking = Looking(w.look, w.move, Away((ours,), flying, (ours,)), lambda: [w.policy])
             no = first_no(LOOK, Moment.LAST_LOOK, looking)
             assert (no[1].code if no else None) is (None if flying else ReasonCode.OWNER_SCALING)
+
+
+def test_while_a_pod_of_a_daemonset_ends_that_the_constraint_counts() -> None:
+    agent = workload("agent", "DaemonSet").labels(team="x").placed({"a-0": 1, "b-0": 1})
+    web = deployment("web").labels(team="x").spread("zone", 1, selector={"team": "x"}).placed({"a-0": 3})
+    with with_add_ons(objects(*CLUSTER[:2], web, agent)) as w:
+        assert w.why_not() is None
+        ends = next(p for p in w.snapshot.pods if p.name.startswith("agent") and p.node_name == "a-0")
+        w.send("DELETE", "Pod", ends.name, {"gracePeriodSeconds": 60})
+        reason = w.why_not()
+        assert reason is not None
+        assert reason.code is ReasonCode.OWNER_SCALING
+        assert "DaemonSet agent wants 2 pods and has 1" in reason.message
 
 
 def test_an_owner_that_is_scaled_is_left_alone(world: World) -> None:
