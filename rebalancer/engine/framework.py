@@ -219,16 +219,17 @@ class Framework:
         if self._blocked(known) is not None:
             return self.state.table.none.copy()
         mask = known.joined.copy()
-        left_out: tuple[Filter | None, ...] = ()
+        left_out: set[str] = set()
         if not (spread and affinity):
             asked = ((PodTopologySpread.name, spread), (InterPodAffinity.name, affinity))
-            left_out = tuple(known.filters.get(name) for name, ask in asked if not ask)
+            left_out = {name for name, ask in asked if not ask}
+        others = [known.filters.get(name) for name in left_out]
         for f in known.whole:
-            if not f.skipped and f not in left_out:
+            if not f.skipped and f not in others:
                 mask &= f.mask()
         if self.state.nominated:
             for row, rejections in self._with_nominated(known).items():
-                mask[row] &= not rejections
+                mask[row] &= left_out.issuperset(rejections)
         return mask
 
     def spread_fits(self, template: PodTemplate) -> tuple[Bools, ...]:

@@ -80,6 +80,17 @@ def test_a_terminating_pod_holds_room_and_does_not_count_for_spread() -> None:
     assert full.fits == []
 
 
+@pytest.mark.parametrize(("cpu", "then"), [("100m", ["a-0", "b-0"]), ("7500m", ["b-0"])])
+def test_what_a_nominated_pod_says_to_the_spread_is_left_out_with_it(cpu: str, then: list[str]) -> None:
+    (waits,) = pod("waits").labels(app="web").requests(cpu=cpu).build()
+    waits["status"] = {"phase": "Pending", "nominatedNodeName": "a-0"}
+    new = pod("new").labels(app="web").requests(cpu="1").spread("zone", 1)
+    asked = Asked(nodes(a=1, b=1), waits, new)
+    assert asked.fits == ["b-0"]
+    mask = asked.framework.feasible(asked.template, spread=False)
+    assert [name for name, fits in zip(asked.state.table.names, mask, strict=True) if fits] == then
+
+
 def test_a_zonal_volume_keeps_its_pod_in_the_zone() -> None:
     asked = Asked(
         nodes(a=1, b=1), volume("pv", "data", zone="b"), claim("data", "pv"), pod("new").mounts("data")
