@@ -8,38 +8,41 @@ leaves, and that would then lack room for one of them, takes no replacement.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.plugins.node_affinity import named_nodes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, set_up_by
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, at_least
 from rebalancer.model.snapshot import Alike
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints
 
 _NOTHING: Mapping[str, Ints] = {}
 
 
 class Coming(Struct, frozen=True, eq=False):
-    """bool[N]: nodes on which a DaemonSet lacks a pod, and on which one is to grow."""
+    """A DaemonSet's next pod. bool[N]: nodes on which the set lacks one, and on which one is to grow."""
 
     daemons: Workload
+    template: PodTemplate
     lacks: Bools
     grows: Bools
 
 
 class DaemonRoom(Struct, frozen=True, eq=False):
-    """`kept`: what these pods are yet to take of each node, int64[N] by resource. `meanwhile`: what of that
-    pods of the same sets hold until they have ended. `coming`: whose they are. `short`: bool[N], new nodes
-    that still lack one."""
+    """`kept`: what these pods are yet to take of each node, int64[N] by resource. `beyond`: how much that is
+    beyond what pods of the same sets hold until they have ended. `coming`: whose they are. `short`: bool[N],
+    new nodes that still lack one."""
 
     kept: Mapping[str, Ints]
-    meanwhile: Mapping[str, Ints]
+    beyond: Mapping[str, Ints]
     coming: tuple[Coming, ...]
     short: Bools
 
@@ -49,16 +52,15 @@ class DaemonRoom(Struct, frozen=True, eq=False):
         `ending`."""
         found: Bools = np.zeros_like(self.short)
         for r in left.keys() & self.kept.keys():
-            later = left[r] + ending.get(r, 0)
-            now = left[r] + self.meanwhile.get(r, 0)
-            found |= (self.kept[r] > 0) & (np.where(left[r] < 0, later, now) < self.kept[r])
+            later = left[r] + ending.get(r, 0) < self.kept[r]
+            found |= (self.kept[r] > 0) & np.where(left[r] < 0, later, left[r] < self.beyond[r])
         return found
 
     def conflicting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes on which the pod could be in the way of one of these by more than room."""
         found: Bools = np.zeros_like(self.short)
         for some in self.coming:
-            if some.daemons.template is not None and can_conflict(some.daemons.template, template):
+            if can_conflict(some.template, template):
                 found |= some.lacks
         return found
 
@@ -83,8 +85,10 @@ def _meant_for(template: PodTemplate) -> frozenset[str]:
 class _Making:
     """`DaemonRoom` in the making."""
 
-    def __init__(self, state: ClusterState, static: Callable[[PodTemplate], Bools]) -> None:
-        self._state, self._static, table = state, static, state.table
+    def __init__(
+        self, state: ClusterState, static: Callable[[PodTemplate], Bools], replacements: Replacements
+    ) -> None:
+        self._state, self._static, self._replacements, table = state, static, replacements, state.table
         self._new = np.array(table.answers(set_up_by)) > state.snapshot.now
         self._there = np.array(table.answers(_is_there), dtype=np.bool_)
         self.kept = defaultdict[str, Ints](lambda: np.zeros(table.size, np.int64))
@@ -92,34 +96,48 @@ class _Making:
         self.short: Bools = table.none.copy()
         self.coming: list[Coming] = []
 
-    def add(self, w: Workload, template: PodTemplate, live: Iterable[Alike], over: Iterable[Pod]) -> None:
+    def add(self, w: Workload, template: PodTemplate, live: Sequence[Alike], over: Sequence[Pod]) -> None:
         """One more set with its template and its pods."""
-        index, then = self._state.table.index, dict(self._state.holds(template))
-        covered, grows = self._state.table.none.copy(), self._state.table.none.copy()
-        rolls = _rolls(w)
+        index, none = self._state.table.index, self._state.table.none
+        covered, grows = none.copy(), none.copy()
         for some in live:
             on = {p.node_name for p in some.pods}
             meant = _meant_for(some.template) if "" in on else frozenset[str]()
             covered[[index[n] for n in on | meant if n in index]] = True
-            now = dict(self._state.holds(some.template)) if rolls else then
+        lacks = self._lacks(w, template, covered)
+        self.short |= lacks & self._new
+        lacks, rolls = lacks & ~self._new, _rolls(w)
+        if not (rolls or lacks.any()):
+            return
+        made, then = self._next(w, template, [*(p for some in live for p in some.pods), *over])
+        for some in live if rolls else ():
+            now = dict(self._state.holds(some.template))
             if more := {r: n - now.get(r, 0) for r, n in then.items() if n > now.get(r, 0)}:
-                rows = np.array([index[n] for n in on if n in index], dtype=np.int64)
+                rows = np.array([index[p.node_name] for p in some.pods if p.node_name in index], np.int64)
                 grows[rows] = True
                 for r, n in more.items():
                     self.kept[r][rows] += n
-        lacks = self._lacks(w, template, covered)
-        self.short |= lacks & self._new
-        lacks = lacks & ~self._new
-        if lacks.any():
-            for r, n in then.items():
-                self.kept[r] += n * lacks
+        for r, n in then.items() if lacks.any() else ():
+            self.kept[r] += n * lacks
         for p in over:
             row = index.get(p.node_name)
             if row is not None and lacks[row] and not p.finished:
                 for r, n in self._state.holds(p.template):
                     self.meanwhile[r][row] += min(n, then.get(r, 0))
         if lacks.any() or grows.any():
-            self.coming.append(Coming(w, lacks, grows))
+            self.coming.append(Coming(w, made, lacks, grows))
+
+    def _next(
+        self, w: Workload, template: PodTemplate, pods: Iterable[Pod]
+    ) -> tuple[PodTemplate, Mapping[str, int]]:
+        """The set's next pod, with all that admission gave its youngest; and what it may hold at most."""
+        like = max(pods, key=lambda p: p.created or 0.0).template
+        full, _, *others = self._replacements.next_of(like, w, None, None)
+        then = dict[str, int]()
+        for t in (full, *others):
+            at_least(then, dict(self._state.holds(t)))
+        # Its affinity names the node of the other one.
+        return replace(full, affinity=template.affinity), then
 
     def _lacks(self, w: Workload, template: PodTemplate, covered: Bools) -> Bools:
         """bool[N]: nodes on which a pod is still to be made: on an old one only if the set's controller wants
@@ -132,6 +150,7 @@ class _Making:
 def room_for_daemons(
     state: ClusterState,
     static: Callable[[PodTemplate], Bools],
+    replacements: Replacements,
     workloads: Iterable[Workload],
     live: Iterable[Alike],
     over: Iterable[Pod],
@@ -146,12 +165,13 @@ def room_for_daemons(
     for pod in over if sets else ():
         if pod.owner is not None and pod.owner.uid in sets:
             ended[pod.owner.uid].append(pod)
-    making = _Making(state, static)
+    making = _Making(state, static, replacements)
     for uid in dict.fromkeys((*alive, *ended)):
         w = sets[uid]
         if w.template is not None and w.metadata.deletion_timestamp is None:
             making.add(w, w.template, alive[uid], ended[uid])
-    return DaemonRoom(making.kept, making.meanwhile, tuple(making.coming), making.short)
+    beyond = {r: np.maximum(n - making.meanwhile.get(r, 0), 0) for r, n in making.kept.items()}
+    return DaemonRoom(making.kept, beyond, tuple(making.coming), making.short)
 
 
 def _rolls(daemons: Workload) -> bool:

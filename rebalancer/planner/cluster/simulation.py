@@ -47,6 +47,7 @@ from rebalancer.planner.cluster.groups import (
 from rebalancer.planner.cluster.kubelets import Kubelets
 from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
+from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
 from rebalancer.spread.constraint import Constraint
 
@@ -207,6 +208,7 @@ class Simulation:
         """bool[N]: the nodes of these."""
         self.early: list[Pod] = []
         """Those that are not there yet."""
+        self._replacements = Replacements(snapshot)
         self.keep_for_daemons(snapshot.workloads, snapshot.live, snapshot.over)
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
         self._held: tuple[int, Mapping[str, Ints]] = -1, {}
@@ -243,7 +245,7 @@ class Simulation:
 
     def keep_for_daemons(self, sets: Iterable[Workload], live: Iterable[Alike], over: Iterable[Pod]) -> None:
         """Room is kept for what pods of DaemonSets are yet to take, as they and these pods are now."""
-        self.daemons = room_for_daemons(self.state, self.static, sets, live, over)
+        self.daemons = room_for_daemons(self.state, self.static, self._replacements, sets, live, over)
         self.starting = self._setting_up | self.daemons.short
         self.barred = self.leaving | self.starting | self.failing | self.expiring
 
@@ -325,8 +327,8 @@ class Simulation:
     def free(self, resource: str) -> Ints:
         """int64[N]: what each node has left of it, beside what pods of DaemonSets are yet to take."""
         left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
-        kept = self.daemons.kept.get(resource)
-        return left if kept is None else left - kept
+        beyond = self.daemons.beyond.get(resource)
+        return left if beyond is None else left - beyond
 
     def crowded(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that, with the pod, would lack room for a DaemonSet's pod that is yet to come."""

@@ -53,14 +53,13 @@ class Found(Struct, frozen=True, eq=False):
 def _rooms(simulation: Simulation, replacement: PodTemplate, given: Mapping[str, Ints]) -> tuple[Ints, Ints]:
     """int64[N]: how many each node takes, and how many beside what DaemonSets' pods are yet to take. `given`:
     as in `Simulation.room`."""
-    daemons = simulation.daemons
-
-    def room(more: Mapping[str, Ints]) -> Ints:
-        every = {**given, **{r: n + given.get(r, 0) for r, n in more.items()}}
-        return simulation.room(replacement, every)
-
-    spare = room(daemons.meanwhile)
-    return room(daemons.kept) if daemons.kept else spare, spare
+    beyond = simulation.daemons.beyond
+    beside = simulation.room(replacement, given)
+    if not beyond:
+        return beside, beside
+    return simulation.room(
+        replacement, {**given, **{r: n + given.get(r, 0) for r, n in beyond.items()}}
+    ), beside
 
 
 class Interleavings:

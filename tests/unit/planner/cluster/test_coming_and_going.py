@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ from tests.support.build import (
     snapshot,
     workload,
 )
+from tests.support.scheduler.plain import Json
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 POOL = ("karpenter.sh/nodepool", "default")
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -250,11 +253,13 @@ def rolling(
     lacks: str = "",
     ends: str = "",
     strategy: str = "RollingUpdate",
+    admitted: Callable[[Json], Json] = lambda o: o,
+    more: Sequence[Json] = (),
     **status: int,
 ) -> Snapshot:
     """Zone a is crowded by each of `webs`, beside an agent of 500m on each node, whose set's template wants
     `grows` by now. c-1 has `cpu`. `status`: what the agents' controller says; on the node `lacks`
-    there is no agent, on `ends` it ends."""
+    there is no agent, on `ends` it ends. `admitted`: set and pods, as they are then."""
     crowd = {"a-0": pods, "b-0": pods - 2}
     spread = [workload(w).requests(cpu="1").spread("zone", 1).placed(crowd) for w in webs or ["web"]]
     agent = daemon_set("agent").requests(cpu="500m").placed({f"{z}-{i}": 1 for z in "abc" for i in (0, 1)})
@@ -267,8 +272,8 @@ def rolling(
         elif o["spec"]["nodeName"] == ends:
             o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
         if o["kind"] == "DaemonSet" or o["spec"]["nodeName"] != lacks:
-            found.append(o)
-    return snapshot(found)
+            found.append(admitted(o))
+    return snapshot(found, more)
 
 
 AGENTS: dict[str, tuple[Snapshot, str]] = {
@@ -296,6 +301,45 @@ def test_a_move_that_could_take_the_room_of_a_daemon_to_come_is_not_made(
         f"its replacement could land on {full}, where DaemonSet default/agent is yet to make a pod that needs"
     )
     assert said == ({("node-starting", f"{why} room")} if full else set())
+
+
+def a_sidecar(o: Json) -> Json:
+    if o["kind"] == "Pod":
+        o["spec"]["containers"].append({"name": "side", "resources": {"requests": {"cpu": "500m"}}})
+    return o
+
+
+def a_default_of_a_limit_range(o: Json) -> Json:
+    if o["kind"] == "DaemonSet":
+        o["spec"]["template"]["spec"]["containers"].append({"name": "side"})
+    return a_sidecar(o)
+
+
+ADMITTED: dict[str, Snapshot] = {
+    "a sidecar of a webhook": rolling(cpu="2500m", admitted=a_sidecar),
+    "of a pod that lacks": rolling(cpu="2500m", lacks="c-1", admitted=a_sidecar),
+    "what a LimitRange gives a container": rolling(cpu="2500m", admitted=a_default_of_a_limit_range),
+    "what an autoscaler gives": rolling(
+        grows="500m", more=[vpa("DaemonSet", "agent", "Initial", cpu="1200m")]
+    ),
+}
+
+
+@pytest.mark.parametrize("cluster", ADMITTED.values(), ids=ADMITTED)
+def test_what_admission_gives_a_daemon_to_come_is_part_of_the_room(cluster: Snapshot) -> None:
+    found = plan(cluster)
+    assert not found.moves
+    assert {b.reason.code.value for b in found.blocked} == {"node-starting"}
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [("2199m", 0), ("2200m", 1)])
+def test_a_daemon_that_ends_makes_room_for_the_next_one(cpu: str, moves: int) -> None:
+    made = objects(daemon_set("agent").requests(cpu="500m").placed({"a-0": 1, "c-0": 1}))
+    made[0]["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 2}
+    made[-1]["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+    web = workload("web").requests(cpu="1700m").spread("zone", 1).placed({"a-0": 2})
+    found = plan(snapshot(node("a-0").zone("a"), node("c-0").zone("c").cpu(cpu), web, *made))
+    assert len(found.moves) == moves
 
 
 @pytest.mark.parametrize(("grows", "waves"), [("500m", [1, 1]), ("1", [1, 2])])
