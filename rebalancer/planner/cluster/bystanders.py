@@ -51,7 +51,7 @@ def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> 
         state.table.domains(key)
     found: Bools = state.table.none.copy()
     for t in templates.values():
-        found |= simulation.room(t, freed) > 0
+        found |= simulation.room(t, freed, ended=True) > 0
     return found
 
 
@@ -134,14 +134,14 @@ class SpokenFor:
         scarce = self._scarce([p.template for p, _ in pods], given)
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         every = {id(p.template): p.template for p, _ in pods}
-        slots = {i: int(simulation.room(t, given).sum()) for i, t in every.items()}
+        slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
         # First those that are nominated, for their nodes are theirs; then the largest, so that as many as can
         # be find a node.
         able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
         held = {i for i in able if key_of(pods[i][0]) in state.nominated}
         order = sorted(able, key=lambda i: (i not in held, slots[id(pods[i][0].template)], i))
         with state.removed(ending), state.unhindered(*(key_of(p) for p, _ in pods)):
-            placing = Placing(state, self._down)
+            placing = Placing(state, self._down, kept=simulation.daemons.kept)
             placing.place(by_template((("to come", i), pods[i][0].template) for i in order))
             for i in order:
                 if (row := placing.placed.get(("to come", i))) is not None:
@@ -179,7 +179,7 @@ class SpokenFor:
             else:
                 found.add(i)
         coming += self._may_move()
-        free = {r: simulation.free(r) + given.get(r, 0) for r in coming}
+        free = {r: simulation.free(r, ended=True) + given.get(r, 0) for r in coming}
         free |= self._places(every.values())
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
@@ -276,7 +276,7 @@ class SpokenFor:
             held = self._simulation.held_by(taken)
             # A resize that cannot be had asks for what it does not hold.
             every = dict.fromkeys((*held, *(r for c in comers for r, _ in state.asks(c.pod.template))))
-            room = {r: self._simulation.free(r) - held.get(r, 0) for r in every}
+            room = {r: self._simulation.free(r, ended=True) - held.get(r, 0) for r in every}
             self._left = key, room
         return self._left[1]
 
@@ -421,7 +421,8 @@ class SpokenFor:
                 later.unnominate(key)
             for c in now:
                 later.add(("to come", id(c)), c.pod.template, c.row)
-            self._later = mark, (Placing(later, self._down), self._simulation.over(later))
+            placing = Placing(later, self._down, kept=self._simulation.daemons.kept)
+            self._later = mark, (placing, self._simulation.over(later))
         return self._later[1]
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows, int]]) -> bool:

@@ -7,7 +7,7 @@ be near. Many pods of one template without such ties are placed by few rounds of
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -18,8 +18,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import can_open
 from rebalancer.planner.cluster.simulation import key_of
-from rebalancer.spread.arrays import Bools, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows
 
+_NOTHING: Mapping[str, Ints] = {}
 _FEW = 20
 """So many pods of a template are placed one by one in any case."""
 
@@ -68,10 +69,20 @@ class _Left:
 
 class Placing:
     """The scheduler. `down`: bool[N], nodes that do not exist for it any more. `order`: all nodes; of equally
-    good ones it takes the first in it."""
+    good ones it takes the first in it. `kept`: int64[N] by resource, what it leaves free of a node that has
+    all of it now."""
 
-    def __init__(self, state: ClusterState, down: Bools | None = None, order: Rows | None = None) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        down: Bools | None = None,
+        order: Rows | None = None,
+        *,
+        kept: Mapping[str, Ints] = _NOTHING,
+    ) -> None:
         self.state = state
+        there = [self._left(r) >= amounts for r, amounts in kept.items()]
+        self._kept = {r: n * np.logical_and.reduce(there) for r, n in kept.items()}
         self._order = np.arange(state.table.size) if order is None else order
         self.frameworks = Frameworks(state)
         self._down = down
@@ -80,7 +91,14 @@ class Placing:
     def feasible(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that take the pod now."""
         mask = self.frameworks.of(template).feasible(template)
+        for resource, amount in self.state.holds(template) if self._kept else ():
+            if (kept := self._kept.get(resource)) is not None:
+                mask &= (kept == 0) | (self._left(resource) - amount >= kept)
         return mask if self._down is None else mask & ~self._down
+
+    def _left(self, resource: str) -> Ints:
+        left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
+        return left
 
     def place(self, every: Sequence[Waits], others: Iterable[Waits] = ()) -> list[Waits]:
         """Places what finds a node, higher priorities first; returns what does not. `others` found none

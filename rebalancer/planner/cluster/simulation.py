@@ -199,21 +199,27 @@ class Simulation:
         self._named: dict[int, tuple[Rows, tuple[str, ...]]] = {}
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
         self._alike: dict[Hashable, Bools] = {}
-        ending = {key: placed for key, placed in self.state.pods.items() if placed.terminating}
-        self.unsure: list[Hashable] = list(ending)
+        self.unsure: list[Hashable]
         """Pods that may be gone when a replacement is placed, since somebody else has deleted them, or not be
         there yet (`place_early`)."""
-        self._unsure_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
-        self.unsure_on: Bools = among(table.size, self._unsure_rows)
+        self.unsure_on: Bools
         """bool[N]: the nodes of these."""
+        self.expect_to_end(key for key, placed in self.state.pods.items() if placed.terminating)
         self.early: list[Pod] = []
         """Those that are not there yet."""
         self._replacements = Replacements(snapshot)
         self.keep_for_daemons(snapshot.workloads, snapshot.live, snapshot.over)
-        self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
-        self._held: tuple[int, Mapping[str, Ints]] = -1, {}
         self.drained = Drained(())
         """Pods that have to leave their nodes."""
+
+    def expect_to_end(self, keys: Iterable[Hashable]) -> None:
+        """These are the pods that somebody else has deleted."""
+        self.unsure = list(keys)
+        there = [self.state.pods[key] for key in self.unsure]
+        self._unsure_rows: Rows = np.array([p.row for p in there], dtype=np.int64)
+        self.unsure_on = among(self.state.table.size, self._unsure_rows)
+        self._reacting = [i for i, p in enumerate(there) if conflicts_at_all(p.template)]
+        self._held: tuple[int, Mapping[str, Ints]] = -1, {}
 
     def place_early(self, pod: Pod, row: int) -> None:
         """A waiting pod is placed that may find its node only after a replacement has found one."""
@@ -324,11 +330,12 @@ class Simulation:
             t.host_ports,
         )
 
-    def free(self, resource: str) -> Ints:
-        """int64[N]: what each node has left of it, beside what pods of DaemonSets are yet to take."""
+    def free(self, resource: str, *, ended: bool = False) -> Ints:
+        """int64[N]: what each node has left of it, beside what pods of DaemonSets are yet to take. `ended`:
+        for who adds what pods hold that end, since one of such a set leaves its room to the next."""
         left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
-        beyond = self.daemons.beyond.get(resource)
-        return left if beyond is None else left - beyond
+        taken = (self.daemons.kept if ended else self.daemons.beyond).get(resource)
+        return left if taken is None else left - taken
 
     def crowded(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that, with the pod, would lack room for a DaemonSet's pod that is yet to come."""
@@ -358,15 +365,16 @@ class Simulation:
             self._held = state.mark, self.held_by((p.template, p.row, 1) for p in there if p.terminating)
         return self._held[1]
 
-    def room(self, template: PodTemplate, given: Mapping[str, Ints]) -> Ints:
+    def room(self, template: PodTemplate, given: Mapping[str, Ints], *, ended: bool = False) -> Ints:
         """int64[N]: how many more pods of this template each node has resources for; 0 where it can't go.
 
-        `given`: resources that others would give up. A host port is one pod's alone.
+        `given`: resources that others would give up; `ended`: all that end among them. A host port is one
+        pod's alone.
         """
         state = self.state
         most = np.where(self.static(template), 1 if template.host_ports else MOST, 0)
         for resource, amount in state.asks(template):
-            free = self.free(resource) + given.get(resource, 0)
+            free = self.free(resource, ended=ended) + given.get(resource, 0)
             most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 

@@ -158,6 +158,8 @@ class ClusterNow:
         """Finds the pods that have to leave their nodes by now, without regard to `victims`, the uids of pods
         that the plan has ended."""
         self._ended_by_others = [p for p in self._ending.values() if p.uid not in victims]
+        there = self.simulation.state.pods
+        self.simulation.expect_to_end(key for p in self._ended_by_others if (key := key_of(p)) in there)
         self._to_leave = [p for name in sorted(self._expelling.nodes) for p in self._on[name].values()]
         pods = (*self._ended_by_others, *self._to_leave)
         found = replace(self.simulation.snapshot, now=self._now(), nodes=self.nodes, pods=pods)

@@ -342,6 +342,47 @@ def test_a_daemon_that_ends_makes_room_for_the_next_one(cpu: str, moves: int) ->
     assert len(found.moves) == moves
 
 
+def comer(who: str) -> list[Json]:
+    """A pod that will be made, for which only c-0 has room."""
+    api = workload("api", "StatefulSet" if who == "made again" else "Deployment").requests(cpu="1100m")
+    made = objects(api.placed({"b-9": 1}))
+    if who == "made again":
+        made[-1]["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+    if who == "one more":
+        for o in made[:2]:
+            o["spec"]["replicas"] = 2
+        made[0]["status"].update(replicas=1, updatedReplicas=1)
+    return made
+
+
+@pytest.mark.parametrize("who", ["drained", "made again", "one more"])
+@pytest.mark.parametrize("agent", ["stays", "grows", "ends", "lacks"])
+def test_a_pod_to_come_and_a_daemon_to_come_both_find_room_beside_a_replacement(agent: str, who: str) -> None:
+    """c-0 has room for the two, and beside one of them for the replacement."""
+    listed = []
+    for o in objects(
+        daemon_set("agent").requests(cpu=1).placed(dict.fromkeys(("a-0", "b-0", "b-9", "c-0"), 1))
+    ):
+        spec = o["spec"]["template"]["spec"] if o["kind"] == "DaemonSet" else o["spec"]
+        spec["tolerations"] = [{"operator": "Exists"}]
+        if o["kind"] == "DaemonSet":
+            o["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 4}
+            if agent == "grows":
+                spec["containers"][0]["resources"]["requests"]["cpu"] = "1400m"
+        elif spec["nodeName"] == "c-0" and agent == "ends":
+            o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+        elif spec["nodeName"] == "c-0" and agent == "lacks":
+            continue
+        listed.append(o)
+    full = {"a-0": "5900m", "b-0": "6600m", "c-0": "5400m" if agent == "grows" else "5800m"}
+    fill = [workload(f"on-{n}").requests(cpu=cpu).placed({n: 1}) for n, cpu in full.items()]
+    web = workload("web").requests(cpu="200m").spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+    old = node("b-9").zone("b").taint("ToBeDeletedByClusterAutoscaler" if who == "drained" else "dedicated")
+    found = plan(snapshot(*nodes(a=1, b=1, c=1), old, web, *fill, *listed, *comer(who)))
+    assert not found.moves
+    assert {b.reason.code.value for b in found.blocked} == {"pending-pods"}
+
+
 @pytest.mark.parametrize(("grows", "waves"), [("500m", [1, 1]), ("1", [1, 2])])
 @pytest.mark.parametrize("owners", [["web", "api"], ["web"]])
 def test_replacements_that_together_could_take_such_room_go_one_after_the_other(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.build import deployment, node, objects, pod, snapshot, stateful_set
+from tests.support.build import daemon_set, deployment, node, objects, pod, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import (
     BY_THE_NEXT,
@@ -127,6 +127,26 @@ def test_a_pod_of_a_set_that_is_made_again_keeps_room() -> None:
     assert not why_not(w)
     ends(w, "db")
     assert "default/db-0 ends and is made again, and may take" in why_not(w)
+
+
+def test_a_daemon_that_comes_to_end_leaves_its_room_to_the_next_one_alone() -> None:
+    agent = daemon_set("agent").requests(cpu="200m").placed(dict.fromkeys(("a-0", "b-0", "b-1"), 1))
+    roomy = node("b-1").zone("b").cpu("3400m")
+    w = World(snapshot(A, full(), roomy, web(2), other(), agent))
+    assert not why_not(w)
+    w.nodes(A, full().taint(LEAVES), roomy)
+    assert NEEDS in why_not(w)
+    w.change(next(p for p in w.pods.values() if p.node_name == "b-1"), deleted=w.cluster.now)
+    assert NEEDS in why_not(w)
+
+
+def test_where_a_pod_comes_to_end_a_replacement_may_land_once_it_is_gone() -> None:
+    w = world(pod("old").on("b-0").requests(cpu=3))
+    [move] = w.plan.moves
+    for where in (("b-1",), ("b-0", "b-1")):
+        assert not why_not(w)
+        assert w.look.destinations(move) == where
+        ends(w, "old")
 
 
 LITTLE = deployment("little").requests(cpu=2).placed({"b-1": 1})
