@@ -209,7 +209,7 @@ class Owners:
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
         found: list[tuple[Workload, int]] = []
         for w in self._snapshot.workloads:
-            if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
+            if w.metadata.deletion_timestamp is not None or w.template is None or _makes_none(w):
                 continue
             number, family = 0, self._family(w)
             if w.kind in REPLICATED or w.kind == "Job":
@@ -250,7 +250,7 @@ class Owners:
         these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
-            if w.metadata.deletion_timestamp is not None or w.template is None or failing(w):
+            if w.metadata.deletion_timestamp is not None or w.template is None or _makes_none(w):
                 continue
             seen = w.observed_generation >= w.metadata.generation
             number = w.replicas - (w.updated_replicas if seen else 0)
@@ -279,8 +279,11 @@ class Owners:
         return next((s for s in family if _is_present(s, owner)), owner)
 
     def _rolls(self, deployment: Workload) -> bool:
-        """Whether a Deployment is on the way to another revision."""
-        return (why := self.rollout(deployment)) is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
+        """Whether a Deployment is on the way to another revision; be it late, it goes on."""
+        why = self.rollout(deployment)
+        if why is not None and why.code is ReasonCode.OWNER_DEGRADED:
+            why = self._between(deployment)
+        return why is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
 
     @cached_property
     def lacking(self) -> frozenset[str]:
@@ -319,6 +322,10 @@ class Owners:
 
     def _new(self, pod: Pod) -> bool:
         return pod.created is not None and self._snapshot.now - pod.created < arrival(self._snapshot, pod)
+
+    def _starts(self, pod: Pod) -> bool:
+        """Whether a pod that is not Ready may become so: it is new, or its startup probe still runs."""
+        return self._new(pod) or pod.symptoms.starting
 
     @remembered(by=lambda owner: owner.key)
     def why_not(self, owner: Workload) -> Reason | None:
@@ -433,7 +440,8 @@ class Owners:
         controller has seen what is there, waits for none of them, and the last of them is not new."""
         if owner.kind != "StatefulSet" or len(active) >= owner.replicas:
             return False
-        if not owner.parallel and any(not p.ready and not (p.node_name and self._new(p)) for p in active):
+        lost = (not p.ready and (bool(p.unschedulable) or not self._starts(p)) for p in active)
+        if not owner.parallel and any(lost):
             return True
         seen = owner.observed_generation >= owner.metadata.generation
         settled = 0 < len(active) == owner.status_replicas == owner.available_replicas
@@ -453,7 +461,7 @@ class Owners:
         if any(w.observed_generation < w.metadata.generation for w in (owner, top)):
             return False
         pods = sorted((p for w in family for p in self.active(w)), key=lambda p: p.created or 0.0)
-        if top.paused or not pods or self._new(pods[-1]):
+        if top.paused or not pods or self._starts(pods[-1]):
             return top.paused
         ordered = owner.kind == "StatefulSet" and not owner.parallel
         return not all(p.ready for p in (pods if ordered else pods[-1:]))
@@ -495,7 +503,7 @@ class Owners:
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once.
         One whose startup probe still runs would begin anew elsewhere, however old it is."""
-        new = [p for p in active if not p.ready and (self._new(p) or p.symptoms.starting)]
+        new = [p for p in active if not p.ready and self._starts(p)]
         if not new:
             return None
         return Reason(
@@ -558,8 +566,11 @@ class Owners:
             )
         if parent.observed_generation < parent.metadata.generation:
             return _unseen(name)
-        if (reason := failing(parent)) is not None:
-            return reason
+        return failing(parent) or self._between(parent)
+
+    def _between(self, parent: Workload) -> Reason | None:
+        """That a Deployment has pods of several revisions, or not all of the present one."""
+        name = f"{parent.kind} {parent.name}"
         busy = [w for w in self._of_deployment[parent.key] if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
             return Reason(
@@ -661,6 +672,12 @@ def failing(owner: Workload) -> Reason | None:
         {},
         f"see kubectl -n {owner.namespace} describe {owner.kind.lower()} {owner.name}",
     )
+
+
+def _makes_none(owner: Workload) -> bool:
+    """Whether its controller cannot make pods. One that is late makes more once the last ones are Ready."""
+    why = failing(owner)
+    return why is not None and why.code is not ReasonCode.OWNER_DEGRADED
 
 
 def gone(owner: str, kind: str, name: str) -> Reason:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -161,10 +162,10 @@ class Replacements:
         same = bool(present) and present.items() <= template.labels.items()
         was = asked if same else self._template_of(as_is) or asked
         given = self._given(as_is, was, owner, tolerates=_unsaid(shown, its or asked))
-        bare = built
-        if built.autosized or not same:
-            made = self._bare(as_is, asked, owner, given, _beside(shown, its or asked))
-            bare = self._if_other(made, built)
+        bare, beside = built, _beside(shown, its or asked)
+        usual = (*asked.containers, *asked.init_containers, *chain.from_iterable(beside))
+        if built.autosized or not same or _has_by_itself(as_is, usual):
+            bare = self._if_other(self._bare(as_is, asked, owner, given, beside), built)
         freed = self._if_other(given.taken_from(bare, tolerates=True), bare)
         plain = self._if_other(given.taken_from(bare, tolerates=False), freed)
         return built, self._if_other(as_is, built), bare, freed, plain
@@ -650,6 +651,16 @@ def _renewed(
 def _rolls_out(pod: PodTemplate, asked: PodTemplate) -> bool:
     lacks = asked.runs - pod.runs if asked.runs is not None and pod.runs is not None else ()
     return bool(lacks) or not _images(asked) <= _images(pod)
+
+
+def _has_by_itself(pod: PodTemplate, others: Iterable[Container]) -> bool:
+    """Whether the pod has a container that these are without, or one that takes more of something than they
+    name: it was resized in place, or something has added it that does not add it to all."""
+    there = {c.name: c.requests for c in others}
+    return any(
+        c.name not in there or any(n > there[c.name].get(r, n) for r, n in c.requests.items())
+        for c in (*pod.containers, *pod.init_containers)
+    )
 
 
 def _images(template: PodTemplate) -> set[tuple[str, str]]:

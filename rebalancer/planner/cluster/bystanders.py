@@ -7,8 +7,9 @@ and by opening a preemption.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from weakref import ref
 
 import numpy as np
 from msgspec import Struct
@@ -93,11 +94,12 @@ def never_filled(
 
 class _Comer(Struct, frozen=True, eq=False):
     """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
-    that is there; None where it comes in any case."""
+    that is there; None where it comes in any case. `first`: it finds its node before any replacement."""
 
     pod: Pod
     row: int
     key: Hashable | None
+    first: bool
 
 
 class SpokenFor:
@@ -115,18 +117,20 @@ class SpokenFor:
         waiting: Iterable[Pod],
         leaving: Iterable[Pod],
         others: Iterable[Pod],
+        first: Collection[Pod],
     ) -> None:
         """`leaving`: on nodes, until they are made anew, of the template that they have then. `others`: to be
-        made, or of `waiting`. `groups`: the constraints that bind the moves."""
+        made, or of `waiting`; `first`: those of `waiting` that are placed before a replacement. `groups`: the
+        constraints that bind the moves."""
         self._simulation, self._groups = simulation, groups
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
-        state = simulation.state
-        pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
-        pods += [(p, None) for p in others]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
-        if not pods:
+        state, early = simulation.state, set(map(id, first))
+        pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
+        if not pods and not (others := list(others)):
             return
+        pods += [(p, None) for p in (*others, *first)]
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
         self._down: Bools = simulation.leaving | simulation.failing | outdated
         ending = [*self._unsure, *(key for _, key in pods if key is not None)]
@@ -145,12 +149,13 @@ class SpokenFor:
             placing.place(by_template((("to come", i), pods[i][0].template) for i in order))
             for i in order:
                 if (row := placing.placed.get(("to come", i))) is not None:
-                    self._comers.append(_Comer(pods[i][0], row, pods[i][1]))
+                    pod, key = pods[i]
+                    self._comers.append(_Comer(pod, row, key, id(pod) in early))
                     state.remove(("to come", i))
         nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in placing.placed]
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
-        self._preempting.append(Preemptors(simulation, stuck, lambda: self._as_it_will_be()[1]))
+        self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left: tuple[int, dict[str, Ints]] | None = None
         self._last: tuple[int, list[tuple[int, Bools]]] | None = None
         self._later: tuple[int, tuple[Placing, Simulation]] | None = None
@@ -327,8 +332,12 @@ class SpokenFor:
         state = self._simulation.state
         mark = hash((state.mark, *map(id, comers)))
         if self._last is None or self._last[0] != mark:
-            every = self._kept(comers)
-            last = [(i, open_) for i, (_, open_, kept) in enumerate(every) if kept == 1 < len(every)]
+            every, early = self._kept(comers), {id(c.pod.template) for c in comers if c.first}
+            last = [
+                (i, open_)
+                for i, (pod, open_, kept) in enumerate(every)
+                if kept == 1 < len(every) and id(pod.template) not in early
+            ]
             self._last = mark, last
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         for i, open_ in self._last[1]:
@@ -403,8 +412,9 @@ class SpokenFor:
                 for key in placing.placed:
                     state.remove(key)
                 placing.placed.clear()
-            if left:
-                return away[next(iter(left[0].keys))].pod  # type: ignore[index]
+            lost = (comer for key, comer in away.items() if any(key in some.keys for some in left))
+            if (other_pod := next((c.pod for c in lost if not c.first), None)) is not None:
+                return other_pod
         return None
 
     def _as_it_will_be(self) -> tuple[Placing, Simulation]:
@@ -501,6 +511,17 @@ def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:
     keys = [c.topology_key for c in simulation.state.constraints(template, hard=True)]
     terms = simulation.state.terms.of(template)
     return keys + [term.topology_key for term, _ in (*terms.required, *terms.required_anti)]
+
+
+def _later(spoken_for: ref[SpokenFor]) -> Callable[[], Simulation]:
+    """The cluster as it will be; without a circle, which would keep it in memory after the plan."""
+
+    def later() -> Simulation:
+        found = spoken_for()
+        assert found is not None, "who asks is one of its own"
+        return found._as_it_will_be()[1]
+
+    return later
 
 
 class Preemptors:

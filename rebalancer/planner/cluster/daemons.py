@@ -20,7 +20,7 @@ from rebalancer.model.node import Node, set_up_by
 from rebalancer.model.pod import Pod, PodTemplate, at_least
 from rebalancer.model.snapshot import Alike
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints
 
@@ -28,12 +28,14 @@ _NOTHING: Mapping[str, Ints] = {}
 
 
 class Coming(Struct, frozen=True, eq=False):
-    """A DaemonSet's next pod. bool[N]: nodes on which the set lacks one, and on which one is to grow."""
+    """A DaemonSet's next pods, as they may be made. bool[N]: nodes on which it lacks one, on which one is
+    to grow, and on which one is made anew that others can be in the way of by more than room."""
 
     daemons: Workload
-    template: PodTemplate
+    templates: Sequence[PodTemplate]
     lacks: Bools
     grows: Bools
+    anew: Bools
 
 
 class DaemonRoom(Struct, frozen=True, eq=False):
@@ -60,13 +62,14 @@ class DaemonRoom(Struct, frozen=True, eq=False):
         """bool[N]: nodes on which the pod could be in the way of one of these by more than room."""
         found: Bools = np.zeros_like(self.short)
         for some in self.coming:
-            if can_conflict(some.template, template):
-                found |= some.lacks
+            if any(can_conflict(t, template) for t in some.templates):
+                found |= some.lacks | some.anew
         return found
 
     def who(self, row: int) -> str:
         """The DaemonSet that keeps room on the node, by namespace and name."""
-        w = next(some.daemons for some in self.coming if some.lacks[row] or some.grows[row])
+        able = [some for some in self.coming if some.lacks[row] or some.grows[row] or some.anew[row]]
+        w = max(able, key=lambda some: bool(some.lacks[row] or some.grows[row])).daemons
         return f"{w.namespace}/{w.name}"
 
 
@@ -124,20 +127,22 @@ class _Making:
             if row is not None and lacks[row] and not p.finished:
                 for r, n in self._state.holds(p.template):
                     self.meanwhile[r][row] += min(n, then.get(r, 0))
-        if lacks.any() or grows.any():
-            self.coming.append(Coming(w, made, lacks, grows))
+        anew = covered if rolls and any(map(conflicts_at_all, made)) else none
+        if lacks.any() or grows.any() or anew.any():
+            self.coming.append(Coming(w, made, lacks, grows, anew))
 
     def _next(
         self, w: Workload, template: PodTemplate, pods: Iterable[Pod]
-    ) -> tuple[PodTemplate, Mapping[str, int]]:
-        """The set's next pod, with all that admission gave its youngest; and what it may hold at most."""
+    ) -> tuple[Sequence[PodTemplate], Mapping[str, int]]:
+        """The set's next pod, with what admission gave its youngest; and what it may hold at most."""
         like = max(pods, key=lambda p: p.created or 0.0).template
         full, _, *others = self._replacements.next_of(like, w, None, None)
         then = dict[str, int]()
         for t in (full, *others):
             at_least(then, dict(self._state.holds(t)))
-        # Its affinity names the node of the other one.
-        return replace(full, affinity=template.affinity), then
+        # Affinity of the other one names its node.
+        every = {id(t): t for t in (full, *others)}.values()
+        return [replace(t, affinity=template.affinity) for t in every], then
 
     def _lacks(self, w: Workload, template: PodTemplate, covered: Bools) -> Bools:
         """bool[N]: nodes on which a pod is still to be made: on an old one only if the set's controller wants

@@ -134,10 +134,11 @@ class Waiting:
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
 
     def _spoken_for(self, unsettled: Iterable[Pod], made: ToBeMade) -> SpokenFor:
-        pods, leaving = [*unsettled, *made.again], made.leaves
-        late = [p for p in pods if not p.waits or self._late(p, bool(self._simulation.unsure or leaving))]
-        others = [*made.coming, *self._simulation.early, *late]
-        return SpokenFor(self._simulation, self._groups, pods, leaving, others)
+        pods, ending = [*unsettled, *made.again], bool(self._simulation.unsure or made.leaves)
+        first = [p for p in pods if p.waits and not self._late(p, ending)]
+        known = set(map(id, first))
+        others = [*made.coming, *self._simulation.early, *(p for p in pods if id(p) not in known)]
+        return SpokenFor(self._simulation, self._groups, pods, made.leaves, others, first)
 
     @property
     def templates(self) -> Collection[PodTemplate]:

@@ -332,6 +332,19 @@ def test_what_admission_gives_a_daemon_to_come_is_part_of_the_room(cluster: Snap
     assert {b.reason.code.value for b in found.blocked} == {"node-starting"}
 
 
+@pytest.mark.parametrize("lacks", ["", "c-0"])
+def test_a_daemon_that_is_made_anew_keeps_the_port_that_it_has_come_to_need(lacks: str) -> None:
+    agent = objects(daemon_set("agent").placed({"a-0": 1, "b-0": 1, "c-0": 1}))
+    agent[0]["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 3}
+    agent[0]["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    there = [o for o in agent if o["spec"].get("nodeName") != (lacks or "none")]
+    web = workload("web").host_port(80).spread("zone", 1).placed({"a-1": 1, "a-2": 1, "b-1": 1})
+    full = [node(n).zone(n[0]).taint("full") for n in ("a-1", "a-2", "b-1")]
+    found = plan(snapshot(*nodes(a=1, b=1, c=1), *full, web, *there))
+    assert not found.moves
+    assert {b.reason.code.value for b in found.blocked} == {"node-starting"}
+
+
 @pytest.mark.parametrize(("cpu", "moves"), [("2199m", 0), ("2200m", 1)])
 def test_a_daemon_that_ends_makes_room_for_the_next_one(cpu: str, moves: int) -> None:
     made = objects(daemon_set("agent").requests(cpu="500m").placed({"a-0": 1, "c-0": 1}))

@@ -1,0 +1,85 @@
+"""Pods that owners make before long keep their room, at whatever moment the plan finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.planner import plan
+from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set
+from tests.support.scheduler.plain import Json
+from tests.unit.planner.cluster.test_bystanders import LEAVES, ZONE_B, given, gone, other, rollout, web
+
+
+def late() -> list[Json]:
+    """A rollout one of whose pods takes long to become Ready: it goes on as soon as it is."""
+    found = rollout(1)
+    condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    found[0]["status"]["conditions"] = [condition]
+    return found
+
+
+DRAINED = gone().taint(LEAVES)
+
+
+def resized() -> list[Any]:
+    """A drained pod that was given more in place than its template asks for, and than another node has."""
+    found = objects(other())
+    found[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3900m"
+    return [DRAINED, *found]
+
+
+def with_a_sidecar_of_former_times() -> list[Any]:
+    """A drained pod has a container more than the one that was made after it."""
+    found = given(objects(other().placed({"b-3": 1})), b_0="900m")
+    found[-1]["metadata"]["creationTimestamp"] = ago(3600)
+    return [DRAINED, node("b-3").zone("b").cpu(3), *found]
+
+
+def in_order(node_of_second: str, **status: Any) -> list[Json]:
+    """A set that was scaled to three: its second pod is not Ready yet, and the third comes after it."""
+    db = stateful_set("db").requests(cpu=3).selects(**ZONE_B).replicas(3)
+    found = objects(db.placed({"b-0": 1}).placed({node_of_second: 1}).unready(1))
+    found[-1]["metadata"]["creationTimestamp"] = ago(8)
+    found[-1]["status"] = {"phase": "Pending", **status}
+    return found
+
+
+def starting() -> list[Json]:
+    found = in_order("b-2")
+    found[-1]["metadata"]["creationTimestamp"] = ago(1800)
+    found[-1]["spec"]["containers"][0]["startupProbe"] = {"tcpSocket": {"port": 1}, "failureThreshold": 720}
+    runs = {"running": {"startedAt": ago(1790)}}
+    found[-1]["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "c", "ready": False, "started": False, "state": runs}],
+    }
+    return found
+
+
+def beside_a_new_one() -> list[Any]:
+    """A drained pod, and one that was made a moment ago, which the scheduler has not looked at."""
+    found = objects(other(), deployment("new").requests(cpu=3).selects(**ZONE_B).placed({"": 1}))
+    found[-1]["metadata"]["creationTimestamp"] = ago(8)
+    found[-1]["status"] = {"phase": "Pending"}
+    return [DRAINED, *found]
+
+
+FULL = gone().cpu(3)
+MOMENTS: dict[str, tuple[list[Any], int]] = {
+    "a rollout that is late": ([FULL, *late()], 1),
+    "a drained pod that was resized": (resized(), 1),
+    "one with a sidecar of former times": (with_a_sidecar_of_former_times(), 1),
+    "a set in order whose next pod has no node yet": ([FULL, *in_order("")], 2),
+    "one whose next pod has come to a node": ([FULL, *in_order("b-2")], 2),
+    "one whose next pod starts for half an hour": ([FULL, *starting()], 2),
+    "a drained pod beside a new one": (beside_a_new_one(), 2),
+}
+
+
+@pytest.mark.parametrize(("made", "nodes"), MOMENTS.values(), ids=MOMENTS)
+def test_a_replacement_leaves_it_the_room_that_it_will_need(made: list[Any], nodes: int) -> None:
+    for cpu, moves in (("3200m", 0), ("3700m", 1)):
+        roomy = [node(f"b-{i + 1}").zone("b").cpu(cpu) for i in range(nodes)]
+        assert len(plan(snapshot(node("a-0").zone("a").cpu(2), *roomy, *made, web())).moves) == moves, cpu
