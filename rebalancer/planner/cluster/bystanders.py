@@ -118,11 +118,12 @@ class SpokenFor:
         leaving: Iterable[Pod],
         others: Iterable[Pod],
         first: Collection[Pod],
+        ends: Iterable[Pod],
     ) -> None:
         """`leaving`: on nodes, until they are made anew, of the template that they have then. `others`: to be
-        made, or of `waiting`; `first`: those of `waiting` that are placed before a replacement. `groups`: the
-        constraints that bind the moves."""
-        self._simulation, self._groups = simulation, groups
+        made, or of `waiting`; `first`: those of `waiting` that are placed before a replacement; `ends`: whom
+        nobody replaces. `groups`: the constraints that bind the moves."""
+        self._simulation, self._groups, self._ends = simulation, groups, [*map(key_of, ends)]
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
@@ -133,7 +134,7 @@ class SpokenFor:
         pods += [(p, None) for p in (*others, *first)]
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
         self._down: Bools = simulation.leaving | simulation.failing | outdated
-        ending = [*self._unsure, *(key for _, key in pods if key is not None)]
+        ending = [*self._ending, *(key for _, key in pods if key is not None)]
         given = simulation.held_by((state.pods[key].template, state.pods[key].row, 1) for key in ending)
         scarce = self._scarce([p.template for p, _ in pods], given)
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
@@ -262,8 +263,10 @@ class SpokenFor:
         return False
 
     @property
-    def _unsure(self) -> list[Hashable]:
-        return [key for key in self._simulation.unsure if key in self._simulation.state.pods]
+    def _ending(self) -> list[Hashable]:
+        """Whoever ends, and is no comer's former self."""
+        there = self._simulation.state.pods
+        return [key for key in dict.fromkeys((*self._simulation.unsure, *self._ends)) if key in there]
 
     def _now(self, victims: Iterable[Pod] = ()) -> list[_Comer]:
         """Those that are still to come, without the victims' own."""
@@ -276,7 +279,7 @@ class SpokenFor:
         key = hash((state.mark, *map(id, comers)))
         if self._left is None or self._left[0] != key:
             taken = [(c.pod.template, c.row, 1) for c in comers]
-            ending = (*self._unsure, *(c.key for c in comers if c.key is not None))
+            ending = (*self._ending, *(c.key for c in comers if c.key is not None))
             taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
             held = self._simulation.held_by(taken)
             # A resize that cannot be had asks for what it does not hold.
@@ -425,7 +428,7 @@ class SpokenFor:
         if self._later is None or self._later[0] != mark:
             later = state.copy()
             ending = (*(c.key for c in now if c.key is not None), *self._nowhere)
-            for pod in dict.fromkeys((*self._unsure, *ending)):
+            for pod in dict.fromkeys((*self._ending, *ending)):
                 later.drop(pod)
             for key in later.nominated.keys() & {key_of(c.pod) for c in now}:
                 later.unnominate(key)

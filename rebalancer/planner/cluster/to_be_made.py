@@ -86,12 +86,14 @@ def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
 class ToBeMade(NamedTuple):
     """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
     to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
-    they will take more than now, or go elsewhere; and further ones (`coming`)."""
+    they will take more than now, or go elsewhere; and further ones (`coming`). `ends`: pods that a rollout
+    takes away, and whose successors are there already."""
 
     again: Sequence[Pod] = ()
     leaving: Sequence[Pod] = ()
     rolls: Sequence[tuple[Pod, bool]] = ()
     coming: Sequence[Pod] = ()
+    ends: Sequence[Pod] = ()
 
     @property
     def pods(self) -> Iterator[Pod]:
@@ -125,12 +127,12 @@ def to_be_made(
     readings = _Readings(owners, replacements)
     owned = (p for p in leaving if p.owner is not None)
     again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
-    rolls, beside = _rolling(owners, readings, simulation)
+    rolls, beside, ends = _rolling(owners, readings, simulation)
     coming = [*_coming(owners, readings), *beside]
 
     def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
         rolled = [(of(r), grows) for r, grows in rolls]
-        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)])
+        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)], ends)
 
     found = [whole(lambda r: r.full)]
     if any(r.as_is is not r.full for r in (*again, *left)):
@@ -205,13 +207,14 @@ def _with_claims(reading: _Reading, claims: tuple[Volume, ...]) -> _Reading:
 
 def _rolling(
     owners: Owners, readings: _Readings, simulation: Simulation
-) -> tuple[list[tuple[_Reading, bool]], list[_Reading]]:
+) -> tuple[list[tuple[_Reading, bool]], list[_Reading], list[Pod]]:
     """Those of `Owners.rolled_out` in place of which others are made, first such as take more or go
     elsewhere: the others find the room that they had. And those that come while the old ones are there,
-    which has to be where these stand if a constraint does not count them: by `matchLabelKeys`, say."""
+    which has to be where these stand if a constraint does not count them: by `matchLabelKeys`, say. And the
+    old ones in place of which none is made any more."""
     at = simulation.state.table.index
     back = cache(partial(_back, simulation))
-    rolls, beside = list[tuple[_Reading, bool]](), list[_Reading]()
+    rolls, beside, ends = list[tuple[_Reading, bool]](), list[_Reading](), list[Pod]()
 
     def grows(p: Pod, new: PodTemplate) -> bool:
         if _is_more(new.requests, p.template.requests):
@@ -223,17 +226,21 @@ def _rolling(
         return not all(c.counts(p.namespace, p.template.labels) for c in hard)
 
     for owner, pods, number, first in owners.rolled_out():
+        seen = owner.observed_generation >= owner.metadata.generation
+        made_all = owner.kind == "Deployment" and seen and owner.updated_replicas >= owner.replicas
         made = ((p, readings.under(owner, p)) for p in pods)
         judged = [
             (p, r, any(grows(p, new.template) for new in (r.full, r.asked, r.freed, r.plain)))
             for p, r in made
         ]
-        for i, (p, r, more) in enumerate(sorted(judged, key=lambda found: not found[2])[: max(0, number)]):
-            if i >= first and apart(p, r.full.template):
+        for i, (p, r, more) in enumerate(sorted(judged, key=lambda found: not found[2])):
+            if i >= number:
+                ends += [p] * made_all
+            elif i >= first and apart(p, r.full.template):
                 beside.append(readings.further(owner, p.template))
             else:
                 rolls.append((r, more))
-    return rolls, beside
+    return rolls, beside, ends
 
 
 def _back(simulation: Simulation, old: PodTemplate, new: PodTemplate) -> Bools:

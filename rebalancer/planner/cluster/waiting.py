@@ -134,11 +134,12 @@ class Waiting:
         """Templates of pods, and how many, that the moves of the plan so far may let in (`stirred_by`)."""
 
     def _spoken_for(self, unsettled: Iterable[Pod], made: ToBeMade) -> SpokenFor:
-        pods, ending = [*unsettled, *made.again], bool(self._simulation.unsure or made.leaves)
+        pods = [*unsettled, *made.again]
+        ending = bool(self._simulation.unsure or made.leaves or made.ends)
         first = [p for p in pods if p.waits and not self._late(p, ending)]
         known = set(map(id, first))
         others = [*made.coming, *self._simulation.early, *(p for p in pods if id(p) not in known)]
-        return SpokenFor(self._simulation, self._groups, pods, made.leaves, others, first)
+        return SpokenFor(self._simulation, self._groups, pods, made.leaves, others, first, made.ends)
 
     @property
     def templates(self) -> Collection[PodTemplate]:
@@ -234,6 +235,10 @@ class Waiting:
             return None
         simulation, state = self._simulation, self._simulation.state
         coming = [p for p in self._still_coming() if key_of(p) != key_of(victim)]
+        hard = state.constraints(replacement, hard=True)
+        for p in {id(p.template): p for p in coming}.values():
+            if any(c.counts(p.namespace, p.template.labels) for c in hard):
+                return p  # by its count other nodes may be open by then
         number = Counter(id(p.template) for p in (*self._unsettled, *coming))
         within = among(state.table.size, nodes)
         leaving = [p for p in coming if p.node_name]
@@ -438,7 +443,7 @@ class _World:
                 chained = self._opened(self._after(t for t, _ in found), linked, let_in)
                 placed = (*found, *chained)
                 for t, nodes in placed:
-                    if touched.intersection(self._groups.counted(t)):
+                    if touched.intersection(self._groups.counted(t)) or self._meet(replacement, t)[2]:
                         return t
                     was = before.get(id(t), none)
                     if nodes is not was and self._raises(t, nodes & ~was):

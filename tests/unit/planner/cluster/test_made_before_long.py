@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set
+from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set, workload
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import LEAVES, ZONE_B, given, gone, other, rollout, web
 
@@ -83,3 +83,30 @@ def test_a_replacement_leaves_it_the_room_that_it_will_need(made: list[Any], nod
     for cpu, moves in (("3200m", 0), ("3700m", 1)):
         roomy = [node(f"b-{i + 1}").zone("b").cpu(cpu) for i in range(nodes)]
         assert len(plan(snapshot(node("a-0").zone("a").cpu(2), *roomy, *made, web())).moves) == moves, cpu
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("StatefulSet", 0), ("Deployment", 1)])
+def test_while_a_victim_ends_one_that_its_constraint_counts_may_be_made_elsewhere(
+    kind: str, moves: int
+) -> None:
+    """A canary of the same label leaves b-9. If it comes to c-0 first, a set's next pod may return to a-0."""
+    machines = [node(n).zone(n[0]).cpu(8) for n in ("a-0", "b-0", "c-0")]
+    leaves = node("b-9").zone("b").taint(LEAVES)
+    canary = deployment("canary").labels(app="web").placed({"b-9": 1})
+    whole = workload("web", kind).spread("zone").placed({"a-0": 2, "b-0": 1})
+    assert len(plan(snapshot(*machines, leaves, canary, whole)).moves) == moves
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_pod_that_waits_for_the_end_of_a_rollouts_last_old_pod_keeps_its_room(waits: bool) -> None:
+    """The three new ones are there, on nodes of their own."""
+    whole = deployment("other").requests(cpu=1).placed({"b-1": 1, "c-0": 3})
+    found = rollout(1, whole=whole, new=["c-0"])
+    found[0]["spec"]["replicas"] = found[0]["status"]["updatedReplicas"] = found[-1]["spec"]["replicas"] = 3
+    late = deployment("late").requests(cpu=3).placed({"": 1} if waits else {})
+    machines = [
+        node("a-0").zone("a").cpu(2),
+        node("b-1").zone("b").cpu("3200m"),
+        node("c-0").zone("b").cpu(3),
+    ]
+    assert bool(plan(snapshot(machines, found, late, web())).moves) is not waits

@@ -177,6 +177,17 @@ def test_pods_that_wait_keep_a_replacement_off_their_whole_domain(key: str, move
     assert len(plan(snapshot(*machines, web, late)).moves) == moves
 
 
+@pytest.mark.parametrize(("waits", "moves"), [(0, 1), (1, 0)])
+def test_a_pod_that_waits_may_open_a_zone_to_a_replacement_that_has_to_be_near_it(
+    waits: int, moves: int
+) -> None:
+    """It may go to zone b, where the move is not planned to go."""
+    machines = [node(n).zone(n[0]).cpu(8) for n in ("a-0", "b-0", "c-0")]
+    api = workload("api").placed({"a-0": 1, "c-0": 1, **({"": 1} if waits else {})})
+    web = workload("web").spread("zone", 1).near("zone", app="api").placed({"a-0": 3})
+    assert len(plan(snapshot(*machines, web, tried(api, unschedulable=False))).moves) == moves
+
+
 NARROW = [node("a-0").zone("a"), node("b-0").zone("b"), node("c-0").zone("c").cpu(1)]
 """c-0 is the only node of its zone, for one of two."""
 
