@@ -214,7 +214,7 @@ class Owners:
             number, family = 0, self._family(w)
             if w.kind in REPLICATED or w.kind == "Job":
                 active = self.active(w)
-                if not self._stuck(w, active):
+                if not self._stuck(w, active, blip=ARRIVAL):
                     number = w.replicas - len(active) - again[w.key]
             elif w.kind == "Deployment" and not w.paused and ((rolls := self._rolls(w)) or family):
                 # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
@@ -250,7 +250,7 @@ class Owners:
         these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
-            if w.metadata.deletion_timestamp is not None or w.template is None or _makes_none(w):
+            if w.metadata.deletion_timestamp is not None or w.template is None:
                 continue
             seen = w.observed_generation >= w.metadata.generation
             number = w.replicas - (w.updated_replicas if seen else 0)
@@ -279,11 +279,9 @@ class Owners:
         return next((s for s in family if _is_present(s, owner)), owner)
 
     def _rolls(self, deployment: Workload) -> bool:
-        """Whether a Deployment is on the way to another revision; be it late, it goes on."""
-        why = self.rollout(deployment)
-        if why is not None and why.code is ReasonCode.OWNER_DEGRADED:
-            why = self._between(deployment)
-        return why is not None and why.code is ReasonCode.ROLLOUT_IN_PROGRESS
+        """Whether a Deployment is on the way to another revision, though it be late, or be refused pods."""
+        unseen = deployment.observed_generation < deployment.metadata.generation
+        return unseen or self._between(deployment) is not None
 
     @cached_property
     def lacking(self) -> frozenset[str]:
@@ -434,15 +432,18 @@ class Owners:
             {"replicas": wanted, "pods": len(active)},
         )
 
-    def _stuck(self, owner: Workload, active: list[Pod]) -> bool:
+    def _stuck(self, owner: Workload, active: list[Pod], *, blip: float = 0.0) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
         one may be whom the move helps; or as it cannot make them, which no condition of it says: its
-        controller has seen what is there, waits for none of them, and the last of them is not new."""
+        controller has seen what is there, waits for none of them, and the last of them is not new. `blip`:
+        for so many seconds one that is no longer Ready may become so again."""
         if owner.kind != "StatefulSet" or len(active) >= owner.replicas:
             return False
-        lost = (not p.ready and (bool(p.unschedulable) or not self._starts(p)) for p in active)
-        if not owner.parallel and any(lost):
-            return True
+        since = self._snapshot.now - blip
+        waited_for = () if owner.parallel else (p for p in active if not p.ready)
+        for p in waited_for:
+            if p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since):
+                return True
         seen = owner.observed_generation >= owner.metadata.generation
         settled = 0 < len(active) == owner.status_replicas == owner.available_replicas
         return seen and settled and not any(self._new(p) for p in active)

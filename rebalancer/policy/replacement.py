@@ -148,6 +148,8 @@ class Replacements:
         admission gave another pod of the owner (`like`) beside its maker's template, such as a sidecar, it
         gives the next one."""
         built, asked = self.of(template, owner), owner.template
+        if (controller := _made_by(owner, built)) != built.controller:
+            built = replace(built, controller=controller)
         as_is = _with_new_volumes(template.by_spec or template)
         if asked is None:
             return built, self._if_other(as_is, built), built, built, built
@@ -219,7 +221,7 @@ class Replacements:
                 dict.fromkeys((*asked.tolerations, *given.tolerations, *given.tolerated, *usual))
             ),
             volumes=pod.volumes,
-            controller=pod.controller,
+            controller=_made_by(owner, pod),
         )
         if pod.overhead and not (owner.runtime_class or asked.overhead):
             # Admission has it run by a RuntimeClass that no template names.
@@ -651,6 +653,13 @@ def _renewed(
 def _rolls_out(pod: PodTemplate, asked: PodTemplate) -> bool:
     lacks = asked.runs - pod.runs if asked.runs is not None and pod.runs is not None else ()
     return bool(lacks) or not _images(asked) <= _images(pod)
+
+
+def _made_by(owner: Workload, pod: PodTemplate) -> tuple[str, str, str] | None:
+    """The next pod's controller: in a rollout another ReplicaSet, whose pods constraints by default count."""
+    if pod.controller is None or owner.kind != "ReplicaSet":
+        return pod.controller
+    return *pod.controller[:2], owner.name
 
 
 def _has_by_itself(pod: PodTemplate, others: Iterable[Container]) -> bool:

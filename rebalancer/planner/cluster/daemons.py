@@ -58,6 +58,11 @@ class DaemonRoom(Struct, frozen=True, eq=False):
             found |= (self.kept[r] > 0) & np.where(left[r] < 0, later, left[r] < self.beyond[r])
         return found
 
+    def given(self, resource: str) -> Ints | int:
+        """int64[N]: what pods of these sets give up until others are there in their place."""
+        kept = self.kept.get(resource)
+        return kept - self.beyond[resource] if kept is not None else 0
+
     def conflicting(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes on which the pod could be in the way of one of these by more than room."""
         found: Bools = np.zeros_like(self.short)

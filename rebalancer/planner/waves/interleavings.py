@@ -51,14 +51,14 @@ class Found(Struct, frozen=True, eq=False):
 
 
 def _rooms(simulation: Simulation, replacement: PodTemplate, given: Mapping[str, Ints]) -> tuple[Ints, Ints]:
-    """int64[N]: how many each node takes, and how many beside what DaemonSets' pods are yet to take. `given`:
-    as in `Simulation.room`."""
-    beyond = simulation.daemons.beyond
+    """int64[N]: how many each node takes at any moment, and how many beside what DaemonSets' pods are yet to
+    take. `given`: as in `Simulation.room`."""
+    kept = simulation.daemons.kept
     beside = simulation.room(replacement, given)
-    if not beyond:
+    if not kept:
         return beside, beside
     return simulation.room(
-        replacement, {**given, **{r: n + given.get(r, 0) for r, n in beyond.items()}}
+        replacement, {**given, **{r: n + given.get(r, 0) for r, n in kept.items()}}
     ), beside
 
 

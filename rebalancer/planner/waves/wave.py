@@ -189,7 +189,8 @@ class Load:
         taken: Ints = number * there
         if number > 1:
             taken = np.minimum(taken, np.maximum(most, 1))
-            room = [(free[r], amount) for r, amount in self._state.asks(replacement)]
+            # Between the end of a DaemonSet's pod and the next one, more can land.
+            room = [(free[r] + self._daemons.given(r), n) for r, n in self._state.asks(replacement)]
             if any((here < taken * amount).any() for here, amount in room):
                 # One that does not fit by itself is counted all the same, so that it is seen.
                 fit = np.minimum.reduce([here // amount for here, amount in room])

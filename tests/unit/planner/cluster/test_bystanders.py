@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.planner import plan
+from rebalancer.engine.config import Profile, SchedulerConfig
+from rebalancer.model.pod import TopologySpreadConstraint
+from rebalancer.planner import PlanOptions, plan
 from tests.support.build import (
     ago,
     daemon_set,
@@ -649,6 +651,21 @@ def test_a_surge_comes_beside_the_old_pods_where_its_constraint_does_not_count_t
     machines = [*(node(n).zone(n[0]).cpu(16) for n in ("a-0", "b-0")), node("c-0").zone("c").cpu(cpu)]
     web = deployment("web").spread("zone").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
     assert len(plan(snapshot(machines, web, other)).moves) == (key is None or cpu == "5100m")
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [("3700m", 0), ("5100m", 1)])
+def test_so_it_does_under_hard_constraints_by_default_which_count_its_own_replica_set(
+    cpu: str, moves: int
+) -> None:
+    hard = TopologySpreadConstraint(
+        max_skew=1, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="DoNotSchedule"
+    )
+    profile = Profile(system_defaulted=False, default_constraints=(hard,))
+    other = half_rolled_out(deployment("other"), ["a-0", "b-0", "c-0", "b-0"], number=3)
+    machines = [*(node(n).zone(n[0]).cpu(16) for n in ("a-0", "b-0")), node("c-0").zone("c").cpu(cpu)]
+    web = deployment("web").requests(cpu="1500m").placed({"a-0": 2, "b-0": 1})
+    options = PlanOptions(scheduler=SchedulerConfig(profiles=(profile,)))
+    assert len(plan(snapshot(machines, web, other), options).moves) == moves
 
 
 @pytest.mark.parametrize("rolls", HALF_DONE.values(), ids=HALF_DONE)

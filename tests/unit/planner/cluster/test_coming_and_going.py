@@ -407,6 +407,13 @@ def test_replacements_that_together_could_take_such_room_go_one_after_the_other(
     assert {m.destinations for m in found.moves} == {("c-0", "c-1")}
 
 
+def test_what_a_daemon_that_ends_leaves_is_not_for_two_replacements() -> None:
+    """c-1 has room for one beside the agent, and for two until the next agent is there."""
+    most = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=100)))
+    found = plan(rolling(grows="500m", pods=4, cpu="2200m", ends="c-1"), most)
+    assert [m.wave for m in found.moves] == [1, 2]
+
+
 UNDER: dict[str, tuple[str, dict[str, int]]] = {
     "all are there": ("", {"a": 4, "b": 2}),
     "one ends": ("ends", {"a": 3, "b": 2}),

@@ -58,6 +58,25 @@ def starting() -> list[Json]:
     return found
 
 
+def blinking() -> list[Json]:
+    """Its first pod, an old one, has not been Ready for some seconds."""
+    found = in_order("b-2", conditions=[{"type": "Ready", "status": "True"}])
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": ago(5)}
+    found[-2]["status"]["conditions"] = [ready]
+    return found
+
+
+def refused() -> list[Json]:
+    """A rollout to larger pods whose surge pod a quota refuses: it goes on with others that it takes away."""
+    found = rollout(1, 1, whole=deployment("other").requests(cpu=2).placed({"b-0": 1}))
+    for made in (found[0], found[-1]):
+        made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+        made["status"]["conditions"] = [
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+        ]
+    return found
+
+
 def beside_a_new_one() -> list[Any]:
     """A drained pod, and one that was made a moment ago, which the scheduler has not looked at."""
     found = objects(other(), deployment("new").requests(cpu=3).selects(**ZONE_B).placed({"": 1}))
@@ -74,6 +93,8 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "a set in order whose next pod has no node yet": ([FULL, *in_order("")], 2),
     "one whose next pod has come to a node": ([FULL, *in_order("b-2")], 2),
     "one whose next pod starts for half an hour": ([FULL, *starting()], 2),
+    "one whose first pod is not Ready for a moment": ([FULL, *blinking()], 2),
+    "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
     "a drained pod beside a new one": (beside_a_new_one(), 2),
 }
 
