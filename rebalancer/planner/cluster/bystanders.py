@@ -134,7 +134,7 @@ class SpokenFor:
         pods += [(p, None) for p in (*others, *first)]
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
         self._down: Bools = simulation.leaving | simulation.failing | outdated
-        ending = [*self._ending, *(key for _, key in pods if key is not None)]
+        ending = [*dict.fromkeys((*self._ending, *(key for _, key in pods if key is not None)))]
         given = simulation.held_by((state.pods[key].template, state.pods[key].row, 1) for key in ending)
         scarce = self._scarce([p.template for p, _ in pods], given)
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
