@@ -358,17 +358,20 @@ class CarryingOut:
         elif self._may_try_again(outcome):
             self._limits.refused(move)
         else:
-            self._end([outcome, *self._forbidden_too(outcome)])
+            self._end([outcome])
+            self._end(self._asked_no_more(outcome))
 
-    def _forbidden_too(self, outcome: Outcome) -> list[Outcome]:
-        """The other moves of a namespace in which evicting is forbidden, as where a RoleBinding is missing.
-        Where the plan has no other namespace, nothing can be evicted."""
-        if (why := outcome.reason) is None or why.code is not ReasonCode.MAY_NOT_EVICT:
-            return []
-        uid, namespace = outcome.move.pod.uid, outcome.move.pod.namespace
+    def _asked_no_more(self, outcome: Outcome) -> list[Outcome]:
+        """The other moves of an owner with enough refusals in this cycle, or of a namespace in which evicting
+        is forbidden, as where a RoleBinding is missing. Where the plan has no other namespace, nothing can be
+        evicted."""
+        why, namespace, owner = outcome.reason, outcome.move.pod.namespace, outcome.move.owner.key
+        waiting = filter(self.flight.waits, self._plan.allowed)
+        if why is None or why.code is not ReasonCode.MAY_NOT_EVICT:
+            why = self._memory.refusing.get(owner)
+            return [_skipped(m, why) for m in waiting if m.owner.key == owner] if why is not None else []
         if {m.pod.namespace for m in self._plan.allowed} <= {*self._memory.forbidden, namespace}:
             self.obstacles.fatal = f"{why.message}; {why.remedy}"
-        waiting = (m for m in self._plan.allowed if m.pod.uid != uid and self.flight.waits(m))
         return [_skipped(m, why) for m in waiting if m.pod.namespace == namespace]
 
     def _asked(self, move: Move, eviction: Eviction) -> None:

@@ -221,8 +221,7 @@ class Memory(SharedLedger):
         more = [{w.key: closed[w.namespace] for w in snapshot.workloads if w.namespace in closed}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
-        asked = Counter(self._refusals.values())
-        more.append({o: _for_this_cycle(n) for o, n in asked.items() if n >= _REFUSALS})
+        more.append(self.refusing)
         if rules.stabilization > 0:
             since, unripe = young(snapshot, plan, self.ledger, rules, now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
@@ -241,6 +240,12 @@ class Memory(SharedLedger):
         keys = {d.partition("=")[0] for d in openings}
         seen = openings_of(nodes, keys, openings, self._clock.latest(), out_wait)
         return out_for(template, nodes, seen, paused, out_wait, now)
+
+    @property
+    def refusing(self) -> dict[str, Reason]:
+        """Owners of which no further pod is asked for in this cycle, and why."""
+        asked = Counter(self._refusals.values())
+        return {o: _for_this_cycle(n) for o, n in asked.items() if n >= _REFUSALS}
 
     @property
     def refused(self) -> dict[str, Refused]:

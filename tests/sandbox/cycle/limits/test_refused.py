@@ -53,6 +53,19 @@ def test_no_pod_is_asked_for_twice_and_few_of_one_owner_in_a_cycle() -> None:
     assert sorted(again.values()) == [1, 1, 2, 2], "retryAfter is over"
 
 
+def test_few_of_one_owner_are_asked_for_also_where_many_may_go_at_once() -> None:
+    """Some webhooks restart a pod whose eviction they refuse."""
+    half = PolicyOptions(in_flight_per_owner=Limit(percent=50))
+    many = [workload(name).spread("zone", 1).placed({"a-0": 12}) for name in ("pay", "web")]
+    with Refusing((*nodes(a=1, b=1), *many)) as m:
+        for cycle in (1, 2, 3):
+            run = m.cycle(options=replace(EXECUTE, planning=PlanOptions(policy=half)))
+            assert Counter(name[:3] for name in m.asked()) == {"pay": 2 * cycle, "web": 2 * cycle}
+            kept = [o.message for o in run.story.outcomes if o.eviction is None]
+            assert len(kept) == len(run.story.plans[0].moves) - 4
+            assert all("2 of its pods were refused in this cycle" in why for why in kept), kept
+
+
 def test_who_does_not_wait_asks_again() -> None:
     with Refusing(WEB) as m:
         for _ in range(2):
