@@ -18,11 +18,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
 from rebalancer.kube.config_maps import Component, Place, brake_version
-from rebalancer.kube.connection import Connection, steady
+from rebalancer.kube.connection import Backoff, Connection, begun_anew, retry, steady
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
 from rebalancer.kube.leases import LEDGER, SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec
 from rebalancer.model.quantity import micro_time
@@ -34,6 +35,8 @@ _LOOK = 1.0
 """Seconds that a look at the brake may take, and at most a fifth of renewDeadline: a renewal waits for it."""
 _BINDS = 1.0
 """Seconds after which what was read of the brake binds each eviction: as long as a last look may be old."""
+_HANDING_BACK = Backoff(tries=3, longest_wait=2.0)
+"""Who ends is not waited for long."""
 
 
 class ElectionOptions(Struct, frozen=True, kw_only=True):
@@ -121,7 +124,7 @@ class Elector:
         self._changed = 0.0
         self._seen: float | None = None
         self._error: KubeError | None = None
-        self._told = False
+        self._told = self._stays = False
         self.term = 0
         """The lease's transitions when this process last led: those of others since then are not its own."""
         self.notes: dict[str, str] = {}
@@ -181,15 +184,16 @@ class Elector:
         self._thread.start()
         return self
 
-    def stop(self, timeout: float = 2.0, *, remove: bool = False) -> None:
+    def stop(self, timeout: float = 2.0, *, remove: bool = False) -> bool:
         """Ceases to lead, then hands the lease back, so that the next need not wait for it to run out.
 
         To be called when nothing is being evicted any more; more than once is no harm. `timeout`: seconds for
-        each step. `remove`: the lease, too, unless somebody else takes it first.
+        each request. `remove`: the lease, too, unless somebody else takes it first. Returns whether none is
+        left that this process has led by, or may have.
         """
         self._stop.set()
         if self._thread is None or self._connection is None:
-            return
+            return not self._stays
         self._until = float("-inf")
         self._thread.join(min(timeout, 0.5))
         if self._thread.is_alive():
@@ -197,23 +201,34 @@ class Elector:
             self._thread.join(timeout)
         self._until = float("-inf")
         self._tell()
-        self._release(timeout, remove)
+        if self._stays:
+            self._release(timeout, remove)
         self._connection.close()
         self._thread = None
+        return not self._stays
 
     def _release(self, timeout: float, remove: bool) -> None:
         connection = self._source.twin()
         client = LeaseClient(connection, self.namespace, self.name, self._component)
-        try:
+
+        def hand_back() -> bool:
+            """Whether it is there still. What a request did whose answer was lost shows the next time."""
             lease = client.get(timeout)
             if lease is not None and lease.spec.holder_identity == self.identity:
                 # One second, as client-go has it: the field must be positive.
                 lease = client.update(lease, self._spec(lease, holder="", duration=1), timeout)
                 log.info("lease %s/%s is handed back", self.namespace, self.name)
-                if remove:
-                    client.delete(lease, timeout)
+            if lease is None or not remove or lease.spec.holder_identity:
+                return lease is not None
+            client.delete(lease, timeout)
+            return False
+
+        try:
+            anew = partial(begun_anew, hand_back, ConflictError, _HANDING_BACK.tries)
+            self._stays = retry(anew, wait=threading.Event().wait, backoff=_HANDING_BACK)
         except KubeError as e:
-            log.info("lease %s/%s stays: %s", self.namespace, self.name, e.message)
+            level = logging.WARNING if remove else logging.INFO
+            log.log(level, "lease %s/%s stays: %s", self.namespace, self.name, e.message)
         finally:
             connection.close()
 
@@ -293,6 +308,7 @@ class Elector:
 
     def _take(self, write: Callable[[float], Lease]) -> None:
         sent = self._monotonic()
+        self._stays = True
         lease = write(self._timeout())
         if self._stop.is_set():
             return

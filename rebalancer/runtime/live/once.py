@@ -333,9 +333,9 @@ def session(
         )
     finally:
         memory.leave()
-        if elector is not None:
-            elector.stop(remove=alone)
-        if alone:
+        gone = elector is None or elector.stop(remove=alone)
+        # A lease without a brake looks like an installation that lost it; the next run takes over both.
+        if alone and gone:
             take_brake_away(connection, places.brake, name)
 
 

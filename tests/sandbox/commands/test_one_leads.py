@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.leases import LEDGER
+from rebalancer.policy.annotations import FOR_RUN
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
@@ -398,6 +399,43 @@ def test_a_run_where_nothing_is_installed_makes_its_brake_before_its_lease(tmp_p
         assert call(server, tmp_path, "once", "--execute").returncode == 0
         made = [a.resource for a in server.accesses if a.verb == "create"]
         assert made.index("configmaps") < made.index("leases")
+
+
+@pytest.mark.parametrize("refused", [["leases"], ["leases", "configmaps"]], ids=" and ".join)
+def test_a_run_that_may_not_take_its_lease_away_leaves_its_brake_for_the_next(
+    refused: list[str], tmp_path: Path
+) -> None:
+    """A lease alone would look like an installation that lost its brake. Who may take away both does so."""
+    (tmp_path / "c.yaml").write_text("evictions: {maxTotal: 1}")
+    run = ("once", "--execute", "--config", str(tmp_path / "c.yaml"))
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        for resource in refused:
+            server.faults.add(Reply(403), verb="delete", resource=resource)
+        for times in (1, 2):
+            done = call(server, tmp_path, *run)
+            assert done.returncode == 0, done.stderr
+            assert evictions(server) == times
+            assert "lease default/rebalancer stays" in done.stderr
+            brake = server.store.get("ConfigMap", "rebalancer-brake", "default")
+            assert list(brake["metadata"]["annotations"]) == [FOR_RUN]
+        server.faults.clear()
+        assert call(server, tmp_path, *run).returncode == 0
+        assert evictions(server) == 3
+        assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
+        assert not server.store.list("Lease")
+
+
+def test_what_a_run_left_holds_the_next_where_somebody_took_its_brake_away(tmp_path: Path) -> None:
+    """So does a daemon that was stopped: it hands its lease back, too."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        held(server, datetime.now(UTC))
+        server.store.modify("Lease", "rebalancer", "default", lambda o: o["spec"].update(holderIdentity=""))
+        done = call(server, tmp_path, "once", "--execute")
+        assert "by which people pause evictions, is missing" in done.stdout + done.stderr
+        assert evictions(server) == 0
+        assert call(server, tmp_path, "resume").returncode == 0
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        assert evictions(server) == 4
 
 
 def two_an_hour(folder: Path, ledger: str, mode: str = "configMap") -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from rebalancer.kube.leases import BrakeSeen
 from rebalancer.runtime.cycle.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
-from tests.support.sandbox.faults import Until
+from tests.support.sandbox.faults import Fault, Until
 from tests.support.servers.api import connected
 from tests.support.waiting import until
 
@@ -344,13 +344,55 @@ def test_a_brake_that_cannot_be_read_costs_nobody_the_lease(server: ApiServer, f
         assert seen(server) == "-"
 
 
-def test_a_lease_that_is_to_go_is_removed_unless_somebody_took_it(server: ApiServer) -> None:
-    with running(server, "a") as (a,):
-        until(a.still_leading)
-        a.stop(remove=True)
-        assert server.store.find("Lease", "rebalancer", "default") is None
-    with running(server, "a") as (a,):
-        until(a.still_leading)
+@pytest.mark.parametrize("verb", ["get", "update", "delete"])
+def test_a_lease_that_is_to_go_stays_where_somebody_takes_it_first(
+    server: ApiServer, verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def taken() -> bool:
         edit(server, lambda o: o["spec"].update(holderIdentity="b"))
-        a.stop(remove=True)
+        return True
+
+    with running(server, "a", options=ElectionOptions()) as (a,):
+        until(a.still_leading)
+        server.faults.add(Until(taken), resource="leases", verb=verb, times=1)
+        assert not a.stop(remove=True)
         assert lease(server)["spec"]["holderIdentity"] == "b"
+        assert "stays" not in caplog.text, "that is nobody's fault"
+
+
+ONE_REQUEST: dict[str, tuple[str, Fault]] = {
+    "none does": ("get", Delay(0.0)),
+    "it cannot be read for a moment": ("get", Reply(500)),
+    "the answer to its return is lost": ("update", Cut("after")),
+    "its removal fails": ("delete", Reply(500)),
+    "its removal has to wait": ("delete", Reply(429, headers={"Retry-After": "0"})),
+    "its removal is lost": ("delete", Cut("before")),
+    "the answer to its removal is lost": ("delete", Cut("after")),
+    "its removal takes longer than is waited for": ("delete", Delay(1.0)),
+}
+
+
+@pytest.mark.parametrize("case", ONE_REQUEST)
+def test_a_lease_that_is_to_go_goes_although_a_request_comes_to_nothing(server: ApiServer, case: str) -> None:
+    verb, fault = ONE_REQUEST[case]
+    with running(server, "a", options=ElectionOptions()) as (a,):
+        until(a.still_leading)
+        rule = server.faults.add(fault, resource="leases", verb=verb, times=1)
+        assert a.stop(0.5, remove=True)
+        assert rule.hits
+        assert server.store.find("Lease", "rebalancer", "default") is None
+
+
+def test_who_leaves_a_lease_says_so_and_who_never_had_one_does_not(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = server.faults.add(Reply(403), resource="leases", verb="delete")
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        assert not a.stop(remove=True)
+        assert (lease(server)["spec"]["holderIdentity"], refused.hits) == ("", 1)
+        assert "lease default/rebalancer stays" in caplog.text
+    server.faults.add(Reply(403), resource="leases")
+    with running(server, "a") as (a,):
+        until(lambda: isinstance(a.status().error, ForbiddenError))
+        assert a.stop(remove=True)
