@@ -612,9 +612,10 @@ class Looking:
             return Reason(ReasonCode.OWNER_UNKNOWN, say, remedy=e.remedy)
 
     def _read_beside(self, watched: Workload, live: bool) -> Workload:
-        """Their watch may hang."""
+        """Their watch may hang; of a DaemonSet only its pods count, which are watched."""
         kind, namespace, name = watched.kind, watched.namespace, watched.name
-        found = self.look.reads.workload(kind, namespace, name) if live else None
+        ask = live and kind != "DaemonSet"
+        found = self.look.reads.workload(kind, namespace, name) if ask else None
         return found or watched
 
     def _read_limits(self, kind: str, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
