@@ -1,7 +1,7 @@
 """Pods of others that a move could leave without a node.
 
 What waits may spoil a move (`waiting.py`); here a move may spoil it for others: by room that is spoken for,
-and by opening a preemption.
+and by opening a preemption (`preemptors.py`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
-from rebalancer.engine.framework import would_preempt
 from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.snapshot import among
-from rebalancer.planner.cluster.groups import Groups, can_conflict, can_open, conflicts_at_all
+from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template
+from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
-_TRIED = 16
-"""Nodes tried for a replacement; where more are in question, it counts as in the way."""
 _TRIES = 4_000
-"""The same of all replacements of a plan."""
+"""Nodes tried for all replacements of a plan."""
 _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
 each domain of its constraints."""
@@ -48,20 +45,12 @@ def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> 
     freed = simulation.held_by(
         (state.pods[k].template, state.pods[k].row, 1) for k in keys if k in state.pods
     )
-    for key in dict.fromkeys(chain.from_iterable(_keys(simulation, t) for t in templates.values())):
+    for key in dict.fromkeys(chain.from_iterable(topology_keys(simulation, t) for t in templates.values())):
         state.table.domains(key)
     found: Bools = state.table.none.copy()
     for t in templates.values():
         found |= simulation.room(t, freed, ended=True) > 0
     return found
-
-
-def _ties(simulation: Simulation, template: PodTemplate, other: PodTemplate) -> bool:
-    """Whether where the other is can matter to the pod beyond room."""
-    near = template.affinity is not None and template.affinity.pod_affinity is not None
-    asked = simulation.state.constraints(template, hard=True)
-    counted = any(c.counts(other.namespace, other.labels) for c in asked)
-    return near or counted or can_conflict(template, other)
 
 
 def _only_repels(template: PodTemplate) -> bool:
@@ -323,7 +312,7 @@ class SpokenFor:
             return None
         closed = self._closed(replacement, nodes, room, displaced)
         rows = self._differing(nodes, short, tied, closed) if displaced else nodes[short]
-        if len(rows) > _TRIED:
+        if len(rows) > TRIED:
             return comers[0].pod
         return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
 
@@ -380,7 +369,7 @@ class SpokenFor:
         single = short | np.isin(nodes, [c.row for c in tied])
         keys: dict[str, None] = {}
         for t in {id(c.pod.template): c.pod.template for c in tied}.values():
-            keys |= dict.fromkeys(_keys(self._simulation, t))
+            keys |= dict.fromkeys(topology_keys(self._simulation, t))
         table = self._simulation.state.table
         columns = [table.domains(key).ids[nodes] for key in keys if key != HOSTNAME]
         sorts = numbered(np.zeros(len(nodes), np.int64), [*columns, *closed])
@@ -485,7 +474,7 @@ class SpokenFor:
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:
-        return any(_ties(self._simulation, template, other) for other in others)
+        return any(ties(self._simulation, template, other) for other in others)
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _closes(self, replacement: PodTemplate, template: PodTemplate) -> bool:
@@ -509,13 +498,6 @@ def _together(numbers: Sequence[int]) -> tuple[Ints, bool]:
     return np.array([*found, every], np.int64), every in found
 
 
-def _keys(simulation: Simulation, template: PodTemplate) -> list[str]:
-    """The topology keys of the pod's hard constraints and required terms."""
-    keys = [c.topology_key for c in simulation.state.constraints(template, hard=True)]
-    terms = simulation.state.terms.of(template)
-    return keys + [term.topology_key for term, _ in (*terms.required, *terms.required_anti)]
-
-
 def _later(spoken_for: ref[SpokenFor]) -> Callable[[], Simulation]:
     """The cluster as it will be; without a circle, which would keep it in memory after the plan."""
 
@@ -525,101 +507,3 @@ def _later(spoken_for: ref[SpokenFor]) -> Callable[[], Simulation]:
         return found._as_it_will_be()[1]
 
     return later
-
-
-class Preemptors:
-    """Pods that could preempt others, and cannot as things stand."""
-
-    def __init__(
-        self, simulation: Simulation, without: Iterable[Pod], over: Callable[[], Simulation]
-    ) -> None:
-        """`without`: a node. `over`: the cluster in which they are asked about, as it is by then."""
-        self._over = over
-        lowest = simulation.state.lowest_priority
-        every = {id(p.template): p for p in without if p.template.preempts and lowest < p.template.priority}
-        self._pods = list(every.values())
-        self._could: dict[tuple[int, int], bool] = {}
-
-    @property
-    def _simulation(self) -> Simulation:
-        return self._over()
-
-    @remembered()
-    def _rows(self, template: PodTemplate) -> Rows:
-        """Nodes that had room for it without the pods of lower priority when the plan was begun."""
-        simulation = self._simulation
-        on = simulation.state.table.index
-        lower = (
-            (pod.template, on[pod.node_name], 1)
-            for some in among(simulation.snapshot.live, on)
-            if some.template.priority < template.priority
-            for pod in some.pods
-        )
-        return np.flatnonzero(simulation.room(template, simulation.held_by(lower)) > 0)
-
-    def _preempts(self, template: PodTemplate, rows: Rows) -> bool:
-        """Whether it finds no node as the simulation stands, but would, if pods of lower priority went."""
-        framework = self._simulation.framework(template)
-        return not framework.feasible(template).any() and would_preempt(framework, template, rows.tolist())
-
-    def let_in(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
-        """One that could preempt others while or after the pod is moved to one of the nodes, and not before:
-        who is preempted has lost its node by the move."""
-        if not self._pods or key_of(victim) not in self._simulation.state.pods:
-            return None
-        for pod in self._pods:
-            rows = self._opened(pod.template, victim, replacement)
-            if (
-                len(rows)
-                and not self._could_before(pod.template)
-                and self._can(pod.template, rows, victim, replacement, nodes)
-            ):
-                return pod
-        return None
-
-    def _opened(self, template: PodTemplate, victim: Pod, replacement: PodTemplate) -> Rows:
-        """The nodes that the move may open to it."""
-        simulation = self._simulation
-        at = simulation.state.pods[key_of(victim)].row
-        freed = victim.template.priority >= template.priority and simulation.static(template)[at]
-        own = np.array([at] if freed else [], np.intp)
-        if self._tied(template, victim.template, replacement):
-            return np.union1d(own, self._rows(template))
-        return own
-
-    @remembered(by=lambda *templates: tuple(map(id, templates)))
-    def _tied(self, template: PodTemplate, victim: PodTemplate, replacement: PodTemplate) -> bool:
-        """Whether the move can open more to it than the room of the victim."""
-        opens = can_open(self._simulation.state, replacement, template)
-        return opens or _ties(self._simulation, template, victim)
-
-    def _could_before(self, template: PodTemplate) -> bool:
-        """Whether it can without the move."""
-        key = id(template), self._simulation.state.mark
-        if key not in self._could:
-            framework = self._simulation.framework(template)
-            rows = self._rows(template).tolist()
-            self._could[key] = would_preempt(framework, template, rows)
-        return self._could[key]
-
-    def _can(
-        self, template: PodTemplate, rows: Rows, victim: Pod, replacement: PodTemplate, nodes: Rows
-    ) -> bool:
-        simulation = self._simulation
-        state = simulation.state
-        with simulation.without(victim) as leaving:
-            if self._preempts(template, rows):
-                return True
-            leaving.let_go()
-            if self._preempts(template, rows):
-                return True
-            if not can_open(state, replacement, template):
-                return False
-            keys = _keys(simulation, template)
-            columns = [state.table.domains(key).ids[nodes] for key in keys]
-            each = nodes[first_places(numbered(np.zeros(len(nodes), np.int64), columns))]
-            for row in each[:_TRIED].tolist():
-                with state.also([(("replacement", "tried"), replacement, row)]):
-                    if self._preempts(template, rows):
-                        return True
-            return len(each) > _TRIED
