@@ -327,6 +327,12 @@ def _named(other: Pod) -> str:
     return f"{other.key}, which {'waits for a node' if other.waits else 'will be made anew'},"
 
 
+def counted_by_then(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays as its constraints will count another one, nobody knows where."""
+    message = f"its constraints will count {_named(other)} wherever that goes: its replacement is made later"
+    return refused(pod, ReasonCode.PENDING_PODS, message)
+
+
 def leaves_out(pod: Pod, other: Pod) -> Refusal:
     """A pod that stays as its replacement could leave another one without a node: by its room, or as the two
     keep apart."""

@@ -28,7 +28,7 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict, can_open, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.to_be_made import NOTHING, ToBeMade
-from rebalancer.planner.plan import Refusal, comes_first
+from rebalancer.planner.plan import Refusal, comes_first, counted_by_then
 from rebalancer.policy.owners import ARRIVAL
 from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places
 
@@ -202,6 +202,8 @@ class Waiting:
         other = self.interferes(victim, replacement) or self._comes_before(replacement, nodes, victim)
         if other is not None:
             return comes_first(victim, other)
+        if (other := self._counted_by_then(replacement, victim)) is not None:
+            return counted_by_then(victim, other)
         asked = (s.left_out(victim, replacement, nodes, stays=stays) for s in self.spoken_for)
         return next((why for why in asked if why is not None), None)
 
@@ -235,10 +237,6 @@ class Waiting:
             return None
         simulation, state = self._simulation, self._simulation.state
         coming = [p for p in self._still_coming() if key_of(p) != key_of(victim)]
-        hard = state.constraints(replacement, hard=True)
-        for p in {id(p.template): p for p in coming}.values():
-            if any(c.counts(p.namespace, p.template.labels) for c in hard):
-                return p  # by its count other nodes may be open by then
         number = Counter(id(p.template) for p in (*self._unsettled, *coming))
         within = among(state.table.size, nodes)
         leaving = [p for p in coming if p.node_name]
@@ -262,6 +260,18 @@ class Waiting:
             return None
         able = {id(t) for t, _ in some(self._open_to_coming())}
         return next((p for p in coming if id(p.template) in able), None)
+
+    def _counted_by_then(self, replacement: PodTemplate, victim: Pod) -> Pod | None:
+        """One that is made before a replacement that waits for its victim's end, and that this one's
+        constraints count: which nodes they leave it is not known."""
+        if not self._waits_for_end(victim):
+            return None
+        hard = self._simulation.state.constraints(replacement, hard=True)
+        coming = {id(p.template): p for p in self._still_coming() if key_of(p) != key_of(victim)}
+        for p in coming.values():
+            if any(c.counts(p.namespace, p.template.labels) for c in hard):
+                return p
+        return None
 
     def _still_coming(self) -> list[Pod]:
         """Those that are to be made, and those that are to leave where they are."""
