@@ -110,6 +110,8 @@ _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
+_BROKEN = 3600.0
+"""Seconds after which the newest pod of a rollout, if it is not Ready, is taken to be broken for good."""
 _REVISION = "deployment.kubernetes.io/revision"
 """Annotation of a Deployment, once its controller has seen it, and of its ReplicaSets: their revision."""
 _MOST_TO_COME = 500
@@ -209,7 +211,7 @@ class Owners:
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
         found: list[tuple[Workload, int]] = []
         for w in self._snapshot.workloads:
-            if w.metadata.deletion_timestamp is not None or w.template is None or _makes_none(w):
+            if w.metadata.deletion_timestamp is not None or w.template is None or self._makes_none(w):
                 continue
             number, family = 0, self._family(w)
             if w.kind in REPLICATED or w.kind == "Job":
@@ -250,7 +252,7 @@ class Owners:
         these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
-            if w.metadata.deletion_timestamp is not None or w.template is None:
+            if w.metadata.deletion_timestamp is not None or w.template is None or self._given_up(w):
                 continue
             seen = w.observed_generation >= w.metadata.generation
             number = w.replicas - (w.updated_replicas if seen else 0)
@@ -282,6 +284,19 @@ class Owners:
         """Whether a Deployment is on the way to another revision, though it be late, or be refused pods."""
         unseen = deployment.observed_generation < deployment.metadata.generation
         return unseen or self._between(deployment) is not None
+
+    def _makes_none(self, owner: Workload) -> bool:
+        """Whether its controller cannot make pods. One that is late makes more once the last ones are
+        Ready."""
+        why = failing(owner)
+        return why is not None and (why.code is not ReasonCode.OWNER_DEGRADED or self._given_up(owner))
+
+    def _given_up(self, owner: Workload) -> bool:
+        """Whether a rollout that is late is broken: its newest pod has not become Ready in an hour."""
+        why, newest = failing(owner), self.youngest(owner)
+        if why is None or why.code is not ReasonCode.OWNER_DEGRADED or newest is None or newest.ready:
+            return False
+        return newest.created is not None and self._snapshot.now - newest.created > _BROKEN
 
     @cached_property
     def lacking(self) -> frozenset[str]:
@@ -673,12 +688,6 @@ def failing(owner: Workload) -> Reason | None:
         {},
         f"see kubectl -n {owner.namespace} describe {owner.kind.lower()} {owner.name}",
     )
-
-
-def _makes_none(owner: Workload) -> bool:
-    """Whether its controller cannot make pods. One that is late makes more once the last ones are Ready."""
-    why = failing(owner)
-    return why is not None and why.code is not ReasonCode.OWNER_DEGRADED
 
 
 def gone(owner: str, kind: str, name: str) -> Reason:

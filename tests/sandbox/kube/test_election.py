@@ -20,7 +20,7 @@ from rebalancer.kube.leases import BrakeSeen
 from rebalancer.runtime.cycle.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
-from tests.support.sandbox.faults import Fault, Until
+from tests.support.sandbox.faults import Until
 from tests.support.servers.api import connected
 from tests.support.waiting import until
 
@@ -360,7 +360,7 @@ def test_a_lease_that_is_to_go_stays_where_somebody_takes_it_first(
         assert "stays" not in caplog.text, "that is nobody's fault"
 
 
-ONE_REQUEST: dict[str, tuple[str, Fault]] = {
+ONE_REQUEST: dict[str, tuple[str, Reply | Delay | Cut]] = {
     "none does": ("get", Delay(0.0)),
     "it cannot be read for a moment": ("get", Reply(500)),
     "the answer to its return is lost": ("update", Cut("after")),

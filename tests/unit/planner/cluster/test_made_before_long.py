@@ -23,6 +23,21 @@ def late() -> list[Json]:
 DRAINED = gone().taint(LEAVES)
 
 
+@pytest.mark.parametrize(("age", "moves"), [(1800, 0), (7200, 1)])
+def test_a_rollout_whose_newest_pod_is_broken_keeps_no_room_for_good(age: int, moves: int) -> None:
+    found = rollout(1, whole=deployment("other").requests(cpu=2).placed({"b-0": 1, "b-2": 1}), new=["b-2"])
+    for made in (found[0], found[-1]):
+        made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    found[0]["status"]["conditions"] = [condition]
+    newest = next(o for o in found if o["spec"].get("nodeName") == "b-2")
+    newest["metadata"]["creationTimestamp"] = ago(age)
+    newest["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    full = [node("b-0").zone("b").cpu(2), node("b-2").zone("b").cpu(3)]
+    machines = [node("a-0").zone("a").cpu(2), node("b-1").zone("b").cpu("3200m"), *full]
+    assert len(plan(snapshot(machines, found, web())).moves) == moves
+
+
 def resized() -> list[Any]:
     """A drained pod that was given more in place than its template asks for, and than another node has."""
     found = objects(other())
