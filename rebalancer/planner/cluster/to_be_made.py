@@ -132,11 +132,14 @@ def to_be_made(
 
     def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
         rolled = [(of(r), grows) for r, grows in rolls]
-        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)], ends)
+        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)])
 
     found = [whole(lambda r: r.full)]
     if any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
+    if ends:
+        # They may stay for long, too: until all new ones are Ready.
+        found.append(found[0]._replace(ends=ends))
     every = (*again, *left, *(r for r, _ in rolls), *coming)
     found += (
         whole(attrgetter(mine))

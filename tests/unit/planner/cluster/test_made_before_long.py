@@ -136,19 +136,29 @@ def test_while_a_victim_ends_one_that_its_constraint_counts_may_be_made_elsewher
     assert any(m.startswith("its constraints will count default/canary-") for m in said) is not bool(moves)
 
 
+def all_made() -> list[Json]:
+    """A rollout all of whose three new pods are there, on a node of their own, beside an old one."""
+    found = rollout(1, whole=deployment("other").requests(cpu=1).placed({"b-1": 1, "c-0": 3}), new=["c-0"])
+    found[0]["spec"]["replicas"] = found[0]["status"]["updatedReplicas"] = found[-1]["spec"]["replicas"] = 3
+    found[1]["spec"]["replicas"] = 1
+    return found
+
+
 @pytest.mark.parametrize("drained", [True, False])
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_pod_that_waits_for_the_end_of_a_rollouts_last_old_pod_keeps_its_room(
     waits: bool, drained: bool
 ) -> None:
-    """The three new ones are there, on nodes of their own."""
-    whole = deployment("other").requests(cpu=1).placed({"b-1": 1, "c-0": 3})
-    found = rollout(1, whole=whole, new=["c-0"])
-    found[0]["spec"]["replicas"] = found[0]["status"]["updatedReplicas"] = found[-1]["spec"]["replicas"] = 3
-    found[1]["spec"]["replicas"] = 1
     late = deployment("late").requests(cpu=3).placed({"": 1} if waits else {})
     machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 2), ("b-1", "3200m"), ("c-0", 3))]
     if drained:
         machines[1].taint(LEAVES)
         machines.append(node("b-2").zone("b").cpu("3200m"))
-    assert bool(plan(snapshot(machines, found, late, web())).moves) is not waits
+    assert bool(plan(snapshot(machines, all_made(), late, web())).moves) is not waits
+
+
+def test_that_end_may_take_long_and_nobody_relies_on_it() -> None:
+    """The drained one has b-2 now, and b-1 as well once the old pod has gone: if a new one gets Ready."""
+    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 2), ("b-1", "3200m"), ("c-0", 3))]
+    found = [DRAINED, *machines, node("b-2").zone("b").cpu("3200m"), all_made(), other()]
+    assert plan(snapshot(*found, web())).moves == ()
