@@ -160,5 +160,8 @@ def test_a_pod_that_waits_for_the_end_of_a_rollouts_last_old_pod_keeps_its_room(
 def test_that_end_may_take_long_and_nobody_relies_on_it() -> None:
     """The drained one has b-2 now, and b-1 as well once the old pod has gone: if a new one gets Ready."""
     machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-0", 2), ("b-1", "3200m"), ("c-0", 3))]
-    found = [DRAINED, *machines, node("b-2").zone("b").cpu("3200m"), all_made(), other()]
-    assert plan(snapshot(*found, web())).moves == ()
+    api = deployment("api").requests(cpu=3).placed({"b-0": 1})
+    assert (
+        plan(snapshot(DRAINED, machines, node("b-2").zone("b").cpu("3200m"), all_made(), api, web())).moves
+        == ()
+    )
