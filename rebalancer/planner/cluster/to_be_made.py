@@ -135,7 +135,7 @@ def to_be_made(
         return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)])
 
     found = [whole(lambda r: r.full)]
-    if any(r.as_is is not r.full for r in (*again, *left)):
+    if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
     if ends:
         # They may stay for long, too: until all new ones are Ready.

@@ -165,3 +165,21 @@ def test_that_end_may_take_long_and_nobody_relies_on_it() -> None:
         plan(snapshot(DRAINED, machines, node("b-2").zone("b").cpu("3200m"), all_made(), api, web())).moves
         == ()
     )
+
+
+def test_nor_on_the_end_of_those_that_it_takes_away_next() -> None:
+    """The old ones on b-0 and b-2 stay until the small new one is Ready; the drained one has b-1 alone."""
+    found = rollout(
+        1, whole=deployment("other").requests(cpu=3).placed({"b-0": 1, "b-2": 1, "c-0": 1}), new=["c-0"]
+    )
+    found[0]["spec"]["replicas"] = found[1]["spec"]["replicas"] = 2
+    for one in (found[0], found[-1], next(o for o in found if o["spec"].get("nodeName") == "c-0")):
+        spec = one["spec"].get("template", one)["spec"]
+        spec["nodeSelector"] = {"pool": "new"}
+        spec["containers"][0]["resources"]["requests"]["cpu"] = "100m"
+    pool = [node(n).zone("a").cpu("400m").label("pool", "new") for n in ("c-0", "c-1")]
+    roomy = [node(n).zone("b").cpu("3200m") for n in ("b-0", "b-1", "b-2")]
+    leaves = node("b-9").zone("b").taint(LEAVES)
+    api = deployment("api").requests(cpu="3100m").selects(**ZONE_B).placed({"b-9": 1})
+    machines = [node("a-0").zone("a").cpu(2), *roomy, *pool, leaves]
+    assert plan(snapshot(machines, found, api, web())).moves == ()
