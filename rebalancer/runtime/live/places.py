@@ -20,7 +20,7 @@ from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.config_maps import Component, Ledgers, Place, by_run, claim_brake, drop_brake, slips
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
-from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
+from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
 from rebalancer.model.quantity import epoch
 from rebalancer.policy.annotations import paused
@@ -475,13 +475,15 @@ def take_lease(elector: Elector, *, wait: bool, stop: threading.Event, patience:
     `wait`: as long as it takes; else raises UserError at once if somebody else leads. A holder that has not
     renewed the lease for a minute may be dead, so it is waited for up to `patience` seconds; so is a lease
     without a holder that nobody has handed back. Raises KubeError where the lease may not be used, or where
-    the API server does not answer within `patience`.
+    errors last longer than `patience`.
     """
-    began = time.monotonic()
+    began = well = time.monotonic()
     while not elector.still_leading():
-        status = elector.status()
-        late = time.monotonic() - began > patience
-        if isinstance(status.error, ForbiddenError) or (status.error is not None and late):
+        status, now = elector.status(), time.monotonic()
+        late = now - began > patience
+        if status.error is None or isinstance(status.error, ConflictError):
+            well = now  # who was quicker is seen next
+        elif isinstance(status.error, ForbiddenError) or now - well > patience:
             raise status.error
         held = status.holder and status.holder != elector.identity
         if held and not wait and (late or _fresh(status)):

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any
@@ -15,9 +16,10 @@ import pytest
 from rebalancer.kube.config_maps import Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.election import ElectionOptions, Elector
-from rebalancer.kube.errors import ForbiddenError, NotFoundError
+from rebalancer.kube.errors import ForbiddenError, NotFoundError, ServerError
 from rebalancer.kube.leases import BrakeSeen
 from rebalancer.runtime.cycle.gates import FRESH
+from rebalancer.runtime.live.places import take_lease
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
 from tests.support.sandbox.faults import Until
@@ -396,3 +398,32 @@ def test_who_leaves_a_lease_says_so_and_who_never_had_one_does_not(
     with running(server, "a") as (a,):
         until(lambda: isinstance(a.status().error, ForbiddenError))
         assert a.stop(remove=True)
+
+
+FOR_A_MOMENT: dict[str, tuple[str, Fault]] = {
+    "an answer fails": ("get", Reply(500)),
+    "somebody else is quicker": ("update", Reply(409)),
+}
+
+
+@pytest.mark.parametrize("case", FOR_A_MOMENT)
+def test_who_has_waited_for_long_waits_on_after(server: ApiServer, case: str) -> None:
+    """Two who wait are always there at the same time when the lease comes free."""
+    verb, fault = FOR_A_MOMENT[case]
+    patience = 1.0
+    with running(server, "a") as (a,), ThreadPoolExecutor() as pool:
+        until(a.still_leading)
+        edit(server, lambda o: o["spec"].update(holderIdentity="other", leaseDurationSeconds=3600))
+        until(lambda: not a.still_leading())
+        waiting = pool.submit(take_lease, a, wait=True, stop=threading.Event(), patience=patience)
+        time.sleep(2 * patience)
+        rule = server.faults.add(fault, resource="leases", verb=verb, times=1)
+        edit(server, lambda o: o["spec"].update(holderIdentity="", leaseDurationSeconds=1))
+        waiting.result()
+        assert (rule.hits, a.still_leading()) == (1, True)
+
+
+def test_who_waits_ends_where_the_server_does_not_answer_for_long(server: ApiServer) -> None:
+    server.faults.add(Reply(500), resource="leases")
+    with running(server, "a") as (a,), pytest.raises(ServerError):
+        take_lease(a, wait=True, stop=threading.Event(), patience=0.5)
