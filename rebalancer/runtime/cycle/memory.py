@@ -403,8 +403,10 @@ class Memory(SharedLedger):
                 self.forbidden[o.move.pod.namespace] = o.reason
             if o.eviction is not None and o.eviction.result is Result.REFUSED:
                 self._refusals[o.move.pod.key] = o.move.owner.key
-                said = o.eviction.error.text if isinstance(o.eviction.error, StatusError) else o.message
-                refused[o.move.pod.key] = Refused.of(o.move.pod, self._clock.latest(), said)
+                said = o.eviction.error
+                # Any other 4xx may come from something in front of the API server, and pass soon.
+                if isinstance(said, StatusError) and said.by_webhook:
+                    refused[o.move.pod.key] = Refused.of(o.move.pod, self._clock.latest(), said.text)
         self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals, refused=refused)
 
     # -- replace first

@@ -306,6 +306,28 @@ def test_where_a_webhook_keeps_one_pod_another_one_goes() -> None:
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(404, b"404 page not found"),
+        Reply(404, {"kind": "Status", "message": "cluster not found", "code": 404}),
+        Reply(408, {"kind": "Status", "message": "the proxy has waited too long", "code": 408}),
+    ],
+    ids=["a page", "a Status", "a Status of a proxy that has waited"],
+)
+def test_what_answers_in_front_of_the_server_has_refused_no_pod(answer: Reply) -> None:
+    time = FakeTime()
+    around = Surroundings(memory=Memory(time, HistoryRules()))
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(answer, subresource="eviction")
+        first = Run(server, time=time, around=around)
+        server.faults.clear()
+        second = Run(server, time=time, around=around)
+    assert (first.report.evicted, first.report.failed > 0) == (0, True)
+    assert second.report.end is End.COMPLETE
+    assert second.zones() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
     "says",
     ['admission webhook "w" denied the request: no database', 'failed calling webhook "w": EOF'],
     ids=["denies by an error of its own", "cannot be asked"],
