@@ -116,11 +116,14 @@ class SpokenFor:
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
-        state, early = simulation.state, set(map(id, first))
+        state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
         if not pods and not (others := list(others)):
             return
-        pods += [(p, None) for p in (*others, *first)]
+        pods += [(p, None) for p in others]
+        # Of equal ones nobody knows which is on which node.
+        early = {id(p.template) for p in first} - {id(p.template) for p, _ in pods}
+        pods += [(p, None) for p in first]
         outdated = np.array(state.table.answers(is_outdated), dtype=np.bool_)
         self._down: Bools = simulation.leaving | simulation.failing | outdated
         ending = [*dict.fromkeys((*self._ending, *(key for _, key in pods if key is not None)))]
@@ -140,7 +143,7 @@ class SpokenFor:
             for i in order:
                 if (row := placing.placed.get(("to come", i))) is not None:
                     pod, key = pods[i]
-                    self._comers.append(_Comer(pod, row, key, id(pod) in early))
+                    self._comers.append(_Comer(pod, row, key, id(pod.template) in early))
                     state.remove(("to come", i))
         nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in placing.placed]
         self._nowhere = [key for _, key in nowhere if key is not None]

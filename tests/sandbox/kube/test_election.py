@@ -400,7 +400,7 @@ def test_who_leaves_a_lease_says_so_and_who_never_had_one_does_not(
         assert a.stop(remove=True)
 
 
-FOR_A_MOMENT: dict[str, tuple[str, Fault]] = {
+FOR_A_MOMENT: dict[str, tuple[str, Reply]] = {
     "an answer fails": ("get", Reply(500)),
     "somebody else is quicker": ("update", Reply(409)),
 }

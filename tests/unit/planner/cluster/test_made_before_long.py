@@ -101,6 +101,21 @@ def beside_a_new_one() -> list[Any]:
 
 
 FULL = gone().cpu(3)
+
+
+def beside_a_new_sister() -> list[Any]:
+    """A drained pod, a new one like it, and a small drained one, which may take what one of them needs."""
+    both = objects(deployment("other").requests(cpu=3).selects(**ZONE_B).placed({"b-0": 1, "": 1}))
+    both[-1]["metadata"]["creationTimestamp"] = ago(8)
+    both[-1]["status"] = {"phase": "Pending"}
+    machines = [DRAINED.cpu(8), node("a-1").zone("a").cpu("3200m")]
+    little = [
+        deployment(n).requests(cpu=cpu).placed({at: 1})
+        for n, cpu, at in (("x", "500m", "b-0"), ("y", "10m", "a-0"))
+    ]
+    return [*machines, *both, *little]
+
+
 MOMENTS: dict[str, tuple[list[Any], int]] = {
     "a rollout that is late": ([FULL, *late()], 1),
     "a drained pod that was resized": (resized(), 1),
@@ -111,6 +126,7 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "one whose first pod is not Ready for a moment": ([FULL, *blinking()], 2),
     "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
     "a drained pod beside a new one": (beside_a_new_one(), 2),
+    "one beside a new one that is alike": (beside_a_new_sister(), 3),
 }
 
 
