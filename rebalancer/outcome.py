@@ -69,8 +69,8 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
     `message` is a sentence. `read_back`: no answer came, and the result was read from the pod. `posts`: how
     many requests were sent. `status`: HTTP status of the last answer, 0 if there was none. `failed`: the
     requests that were not accepted, in order; `unanswered`: nothing says that the API server refused one of
-    them, and it may be carried out late. `error`: the last error that counted. `reason`: what forbade the
-    first or a further request.
+    them, and it may be carried out late. `error`: the last error that counted; of a release that was undone,
+    what refused the eviction at its end. `reason`: what forbade the first or a further request.
     """
 
     result: Result

@@ -24,7 +24,7 @@ from rebalancer.planner.plan import Move, Plan, domains_left
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
 from rebalancer.runtime.cycle.clock import Clock, RateLimit
-from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
+from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits, forbidden
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
 from rebalancer.runtime.cycle.replacements import (
@@ -187,9 +187,8 @@ class Evicting:
             status, reason = Fate.SKIPPED, eviction.reason
         elif result in _SKIPPED:
             status, reason = Fate.SKIPPED, Reason(_SKIPPED[result], say)
-        elif result is Result.FORBIDDEN and isinstance(eviction.error, ForbiddenError):
-            say = f"evicting is forbidden in namespace {move.pod.namespace}: {eviction.error.message}"
-            reason = Reason(ReasonCode.MAY_NOT_EVICT, say, {}, eviction.error.remedy)
+        elif (reason := forbidden(move, eviction)) is not None:
+            say = reason.message
         elif result not in (Result.REFUSED, Result.UNASKED):
             self.obstacles.fatal = f"{_FATAL[result]}: {say}"
             self.obstacles.unwell = result is not Result.FORBIDDEN
@@ -437,6 +436,8 @@ class CarryingOut:
             self._quiet_since = self._parts.clock.monotonic()
             self.obstacles.held = self.obstacles.held or released.closed
             self._end(ended)
+            for outcome in ended:
+                self._end(self._asked_no_more(outcome))
 
     def _end(self, outcomes: Sequence[Outcome]) -> None:
         """It is known what became of these moves."""

@@ -16,6 +16,7 @@ from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.outcome import Eviction, Result
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import PAUSE, paused, paused_domains, pauses_until
 from rebalancer.policy.budgets import Budget, Budgets
@@ -298,6 +299,16 @@ class Permission:
 # a moment later. So a move that was refused for such a reason waits until budgets or owner have changed.
 
 log = logging.getLogger(__name__)
+
+
+def forbidden(move: Move, eviction: Eviction) -> Reason | None:
+    """That nothing may be evicted in the pod's namespace, by RBAC; None: that is not what kept it."""
+    e = eviction.error
+    if eviction.result is not Result.FORBIDDEN or not isinstance(e, ForbiddenError):
+        return None
+    say = f"evicting is forbidden in namespace {move.pod.namespace}: {e.message}"
+    return Reason(ReasonCode.MAY_NOT_EVICT, say, {}, e.remedy)
+
 
 PASSING = frozenset(
     {

@@ -95,12 +95,12 @@ def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
 _RELEASED_ONE_BY_ONE = 5
 """Releases that have to go well before a second one may be open at a time."""
 _REFUSALS = 2
-"""Pods of one owner that are asked for in vain in a cycle. A webhook may refuse all of them."""
+"""Evictions of one owner that are asked for in vain in a cycle. A webhook may refuse all of them."""
 
 
 def _for_this_cycle(refused: int) -> Reason:
     """Why no further pod of an owner is asked for."""
-    say = f"the evictions of {refused} of its pods were refused in this cycle: others are tried in the next"
+    say = f"{refused} evictions of its pods were refused in this cycle: it goes on in the next"
     return Reason(ReasonCode.EVICTION_REFUSED, say, {"refused": refused})
 
 
@@ -133,8 +133,8 @@ class Memory(SharedLedger):
         self.could_read: set[tuple[str, str]] = set()
         """Kinds and namespaces that this process could read (`kube.reading.Objects`)."""
         self._began = 0
-        self._refusals: dict[str, str] = {}
-        """Of this cycle: pod (namespace/name) → its owner."""
+        self._refusals: list[tuple[str, str]] = []
+        """Of this cycle: pods (namespace/name) and their owners."""
         self.forbidden: dict[str, Reason] = {}
         """Of this cycle: namespaces in which nothing may be evicted. The right may come at any moment."""
         self._looked = False
@@ -164,7 +164,7 @@ class Memory(SharedLedger):
     def begin(self) -> None:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
-        self._looked, self._landed, self._refusals, self.forbidden = False, [], {}, {}
+        self._looked, self._landed, self._refusals, self.forbidden = False, [], [], {}
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -244,7 +244,7 @@ class Memory(SharedLedger):
     @property
     def refusing(self) -> dict[str, Reason]:
         """Owners of which no further pod is asked for in this cycle, and why."""
-        asked = Counter(self._refusals.values())
+        asked = Counter(owner for _, owner in self._refusals)
         return {o: _for_this_cycle(n) for o, n in asked.items() if n >= _REFUSALS}
 
     @property
@@ -254,7 +254,7 @@ class Memory(SharedLedger):
         return self._still_refused(self.in_force.retry_after)
 
     def _still_refused(self, lasts: float) -> dict[str, Refused]:
-        now, mine = self._clock.now(), self._refusals
+        now, mine = self._clock.now(), dict(self._refusals)
         return {key: r for key, r in self.ledger.refused.items() if key in mine or now - r.at < lasts}
 
     def earlier(self) -> Earlier:
@@ -401,11 +401,11 @@ class Memory(SharedLedger):
         for o in outcomes:
             if o.reason is not None and o.reason.code is ReasonCode.MAY_NOT_EVICT:
                 self.forbidden[o.move.pod.namespace] = o.reason
-            if o.eviction is not None and o.eviction.result is Result.REFUSED:
-                self._refusals[o.move.pod.key] = o.move.owner.key
-                said = o.eviction.error
+            result, said = (o.eviction.result, o.eviction.error) if o.eviction is not None else (None, None)
+            if result is Result.REFUSED or (result is Result.RELEASED and said is not None):
+                self._refusals.append((o.move.pod.key, o.move.owner.key))
                 # Any other 4xx may come from something in front of the API server, and pass soon.
-                if isinstance(said, StatusError) and said.by_webhook:
+                if isinstance(said, StatusError) and said.by_webhook and not said.unasked:
                     refused[o.move.pod.key] = Refused.of(o.move.pod, self._clock.latest(), said.text)
         self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals, refused=refused)
 

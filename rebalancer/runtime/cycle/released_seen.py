@@ -14,7 +14,7 @@ from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Identity
 from rebalancer.model.workload import Workload
-from rebalancer.outcome import Fate, Outcome
+from rebalancer.outcome import Eviction, Fate, Outcome
 from rebalancer.planner.plan import Move
 from rebalancer.policy.release import (
     COST_BEFORE,
@@ -72,8 +72,9 @@ class Opened:
         self.both_since: float | None = None
         """Since when as many others are Available as its owner wants; and that, a late Service left aside."""
         self.refused, self.refusal, self.denied = Held.NO, "", False
-        self.unapproved = False
-        """Whether it was refused as nobody has approved it, which says nothing of the method."""
+        self.denial: Eviction | None = None
+        """The eviction that was refused by who decides on evictions (people, admission, RBAC), which says
+        nothing of the method."""
         self.rather = ""
         """The uid of the pod that is to go instead."""
         self.next_at = float("-inf")

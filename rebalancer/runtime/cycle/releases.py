@@ -51,7 +51,7 @@ from rebalancer.policy.release import (
     step,
 )
 from rebalancer.runtime.cycle.clock import Clock, RateLimit
-from rebalancer.runtime.cycle.gates import FRESH, LOOKS, NOBODY, PASSING, FreshLook, Permission
+from rebalancer.runtime.cycle.gates import FRESH, LOOKS, NOBODY, PASSING, FreshLook, Permission, forbidden
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.released_seen import Glance, Opened, Reads, Sight
 from rebalancer.runtime.cycle.replacements import ReplacementWatch
@@ -446,7 +446,7 @@ class Releases:
         self, o: Opened, pod: Pod, seen: Seen, mark: Mark, next_: Step, fresh: Callable[[], bool]
     ) -> None:
         """Where it takes a Ready pod the method is off from before, in case nobody lives to say so after."""
-        doubts = next_.takes_ready and not o.unapproved and self._memory.no_release() is None
+        doubts = next_.takes_ready and o.denial is None and self._memory.no_release() is None
         if doubts:
             say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
             self._memory.doubt_release(say)
@@ -507,7 +507,8 @@ class Releases:
             o.refused = Held.LATER
         elif again or self._sight.in_vain(o):
             o.refused = Held.NEVER
-            o.unapproved = reason is not None and reason.code is ReasonCode.NOT_APPROVED
+            if eviction.result in _DENIED or (reason is not None and reason.code in _NOT_LET):
+                o.denial = eviction
             needed = reason is not None and reason.code is ReasonCode.WOULD_WORSEN
             o.rather = o.look.rather(o.move) if needed else ""
         o.refusal = eviction.message
@@ -557,6 +558,8 @@ class Releases:
         missed = o.at_fault and bool(o.move.awaits) and (elsewhere or o.unplaced)
         status = Fate.FAILED if o.at_fault and not (elsewhere or missed) else Fate.UNDONE
         reason = Reason(ReasonCode.NO_NODE_CAME, why) if missed else None
+        if o.denial is not None:
+            reason = forbidden(o.move, o.denial)
         return replace(self._ended(o, status, why), reason=reason)
 
     # -- how it ends
@@ -567,11 +570,14 @@ class Releases:
         say = f"{o.move.pod.key} {how}; {message}"
         if eviction is not None and o.landed is not None:
             say = o.landed.message
+        release = (o.sent.eviction if o.sent is not None else None) or _ONLY_RELEASED
+        if o.denial is not None:
+            release = replace(release, error=o.denial.error)
         return replace(
             base,
             status=status,
             message=say,
-            eviction=eviction or (o.sent.eviction if o.sent is not None else _ONLY_RELEASED),
+            eviction=eviction or release,
             expected=base.expected if o.landed is not None else None,
         )
 
@@ -599,6 +605,8 @@ _LATER = frozenset(
 )
 """Reasons that end: the move is as right then as it was."""
 _NO = frozenset({Result.REFUSED, Result.SEVERAL_BUDGETS})
+_DENIED = frozenset({Result.REFUSED, Result.FORBIDDEN, Result.UNASKED})
+_NOT_LET = frozenset({ReasonCode.NOT_APPROVED, ReasonCode.EVICTION_REFUSED})
 _ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlier process")
 
 

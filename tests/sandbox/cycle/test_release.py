@@ -1371,6 +1371,39 @@ def test_a_drain_of_the_old_pods_node_does_no_harm(tmp_path: Path) -> None:
         assert (len(pods(cluster)), marks(cluster)) == (6, [])
 
 
+def status(code: int, says: str) -> Reply:
+    return Reply(code, {"kind": "Status", "status": "Failure", "message": says, "code": code})
+
+
+DENIALS: dict[str, tuple[Reply, list[str], list[str]]] = {
+    "a webhook": (status(403, 'admission webhook "w" denied the request: not today'), ["pod"], []),
+    "RBAC": (status(403, "pods is forbidden: cannot create pods/eviction"), [], ["default"]),
+    "a webhook that cannot be asked": (status(500, 'failed calling webhook "w": EOF'), [], []),
+    "something in between": (Reply(400), [], []),
+}
+
+
+@pytest.mark.parametrize("case", DENIALS)
+def test_who_does_not_let_a_released_pod_be_evicted_says_nothing_of_the_method(
+    case: str, tmp_path: Path
+) -> None:
+    denial, refused, closed = DENIALS[case]
+    memory = Memory(SystemClock(), HistoryRules())
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
+        cluster.settle()
+        cluster.faults.add(denial, subresource="eviction")
+        report, _ = cycle(cluster, tmp_path, options, memory=memory)
+        cluster.settle()
+        asked = {f"default/{a.name}" for a in cluster.server.accesses if a.subresource == "eviction"}
+        undone = [o.status for o in report.outcomes if o.evicted]
+        assert undone == [Fate.UNDONE] * (1 if closed else 2), "as often as others are asked for in vain"
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+        assert memory.no_release() is None
+        assert set(memory.refused) == (asked if refused else set())
+        assert list(memory.forbidden) == closed
+
+
 def test_somebody_who_resumes_turns_the_method_on_again(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
         memory = remembering(connection, "p1", 1)

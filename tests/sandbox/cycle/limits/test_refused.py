@@ -63,7 +63,7 @@ def test_few_of_one_owner_are_asked_for_also_where_many_may_go_at_once() -> None
             assert Counter(name[:3] for name in m.asked()) == {"pay": 2 * cycle, "web": 2 * cycle}
             kept = [o.message for o in run.story.outcomes if o.eviction is None]
             assert len(kept) == len(run.story.plans[0].moves) - 4
-            assert all("2 of its pods were refused in this cycle" in why for why in kept), kept
+            assert all("2 evictions of its pods were refused in this cycle" in why for why in kept), kept
 
 
 def test_who_does_not_wait_asks_again() -> None:
