@@ -6,8 +6,8 @@ STAMP  := $(VENV)/.installed
 # What the demo needs, which is installed much sooner than what tests need.
 SHOWN  := $(VENV)/.shown
 # Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
-# Three times as many as two cores: tests over HTTP wait more than they work.
-JOBS   ?= 6
+# Four times as many as two cores: tests over HTTP wait more than they work.
+JOBS   ?= 8
 
 # Tests start many processes: without bytecode each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE

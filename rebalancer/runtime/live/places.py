@@ -242,7 +242,7 @@ def places_of(
                 return [there] if there is not None else []
 
             brakes = one("brake", settings.brake.name)
-            return Survey(brakes=brakes, leases=one("lease", settings.leader_election.name))
+            return Survey(brakes=brakes, leases=[] if brakes else one("lease", settings.leader_election.name))
 
         near = look()
         if _without_brake(near):
