@@ -22,7 +22,7 @@ from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.live.places import take_lease
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
-from tests.support.sandbox.faults import Fault, Until
+from tests.support.sandbox.faults import Until
 from tests.support.servers.api import connected
 from tests.support.waiting import until
 
