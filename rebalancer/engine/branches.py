@@ -344,7 +344,7 @@ def doubts(framework: Framework, template: PodTemplate, witness: Witness | None 
         # From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded.
         open_ = state.requested[WAITING_RESIZES] > 0
         for resource, amount in state.asks(template):
-            open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
+            open_ = open_ & (state.left(resource) >= amount)
         if open_.any():
             node = state.table.names[int(open_.argmax())]
             yield f"a resize waits on {node}, which has room for the pod: who gets it first is not modelled"

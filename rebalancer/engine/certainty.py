@@ -179,7 +179,7 @@ def _decides(state: ClusterState, resource: str, amount: int, otherwise: str) ->
     """Whether a node has room, or has none, if its pods take `otherwise` more."""
     if otherwise not in state.requested:
         return False
-    free = state.allocatable(resource) - state.requested[resource]
+    free = state.left(resource)
     return bool(((free >= amount) != (free - state.requested[otherwise] >= amount)).any())
 
 
@@ -273,7 +273,7 @@ def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     for r, less in may_lack.items():
         if r not in state.requested:
             continue
-        lacks = template.requests.get(r, 0) - (state.allocatable(r) - state.requested[r])
+        lacks = template.requests.get(r, 0) - state.left(r)
         if (open_ & (lacks > 0) & (lacks <= less)).any():
             yield f"the pod takes more {r} than a new one may, for which more nodes have room"
 

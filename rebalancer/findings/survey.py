@@ -321,7 +321,7 @@ class Survey:
         """intp[D]: of each domain a node with the most cpu left."""
         found = self._roomiest.get(group.layout)
         if found is None:
-            left = self.state.allocatable("cpu") - self.state.requested["cpu"]
+            left = self.state.left("cpu")
             order = np.argsort(left, kind="stable")
             order = order[group.domain_of[order] >= 0]
             found = np.zeros(group.size, dtype=np.intp)

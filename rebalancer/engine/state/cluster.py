@@ -309,6 +309,11 @@ class ClusterState(PodsForAWhile):
             found = self._allocatable[resource] = np.minimum(self.table.allocatable(resource), MOST - 1)
         return found
 
+    def left(self, resource: str) -> Ints:
+        """int64[N]: what pods have not requested of it; less than nothing where they have more."""
+        found: Ints = self.allocatable(resource) - self.requested[resource]
+        return found
+
 
 def _counting_all(constraint: Constraint) -> Constraint:
     """The constraint, with an empty selector as one that selects every pod."""

@@ -81,7 +81,7 @@ class Placing:
         kept: Mapping[str, Ints] = _NOTHING,
     ) -> None:
         self.state = state
-        there = [self._left(r) >= amounts for r, amounts in kept.items()]
+        there = [state.left(r) >= amounts for r, amounts in kept.items()]
         self._kept = {r: n * np.logical_and.reduce(there) for r, n in kept.items()}
         self._order = np.arange(state.table.size) if order is None else order
         self.frameworks = Frameworks(state)
@@ -93,12 +93,8 @@ class Placing:
         mask = self.frameworks.of(template).feasible(template)
         for resource, amount in self.state.holds(template) if self._kept else ():
             if (kept := self._kept.get(resource)) is not None:
-                mask &= (kept == 0) | (self._left(resource) - amount >= kept)
+                mask &= (kept == 0) | (self.state.left(resource) - amount >= kept)
         return mask if self._down is None else mask & ~self._down
-
-    def _left(self, resource: str) -> Ints:
-        left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
-        return left
 
     def place(self, every: Sequence[Waits], others: Iterable[Waits] = ()) -> list[Waits]:
         """Places what finds a node, higher priorities first; returns what does not. `others` found none

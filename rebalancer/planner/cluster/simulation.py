@@ -333,7 +333,7 @@ class Simulation:
     def free(self, resource: str, *, ended: bool = False) -> Ints:
         """int64[N]: what each node has left of it, beside what pods of DaemonSets are yet to take. `ended`:
         for who adds what pods hold that end, since one of such a set leaves its room to the next."""
-        left: Ints = self.state.allocatable(resource) - self.state.requested[resource]
+        left = self.state.left(resource)
         taken = (self.daemons.kept if ended else self.daemons.beyond).get(resource)
         return left if taken is None else left - taken
 
@@ -342,7 +342,7 @@ class Simulation:
         if not self.daemons.coming:
             return self.state.table.none
         state = self.state
-        left = {r: state.allocatable(r) - state.requested[r] - n for r, n in state.holds(template)}
+        left = {r: state.left(r) - n for r, n in state.holds(template)}
         return self.daemons.lacking(left, self._ending()) | self.daemons.conflicting(template)
 
     def crowds_out(self, template: PodTemplate, nodes: Rows) -> str:

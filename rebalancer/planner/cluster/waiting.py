@@ -267,11 +267,10 @@ class Waiting:
         if not self._waits_for_end(victim):
             return None
         hard = self._simulation.state.constraints(replacement, hard=True)
-        coming = {id(p.template): p for p in self._still_coming() if key_of(p) != key_of(victim)}
-        for p in coming.values():
-            if any(c.counts(p.namespace, p.template.labels) for c in hard):
-                return p
-        return None
+        every = (t for t in self._ahead.templates.values() if hard)
+        counted = {id(t) for t in every if any(c.counts(t.namespace, t.labels) for c in hard)}
+        coming = self._still_coming() if counted else ()
+        return next((p for p in coming if id(p.template) in counted and key_of(p) != key_of(victim)), None)
 
     def _still_coming(self) -> list[Pod]:
         """Those that are to be made, and those that are to leave where they are."""

@@ -531,7 +531,7 @@ class Elsewhere:
         for t, number in every.values():
             nodes = self._simulation.static(t)
             for r, amount in state.asks(t):
-                free = state.allocatable(r) - state.requested[r]
+                free = state.left(r)
                 nodes = nodes & ((free + self._taken.get(r, 0) >= amount) | self._simulation.unsure_on)
             if nodes.any():
                 found.append(Waits(t, number, nodes))

@@ -159,7 +159,7 @@ class Load:
         """Whether, in whatever order they come, each of them finds a node that the others leave room on; and
         all where they are predicted."""
         state = self._state
-        free = {r: state.allocatable(r) - state.requested[r] for r in total}
+        free = {r: state.left(r) for r in total}
         components = Counter(id(m.component) for m, _, _ in landings)
         predicted: Counter[tuple[int, str]] = Counter()
         everywhere = np.stack([nodes for _, nodes, _ in landings])
@@ -389,7 +389,7 @@ class WaveInTheMaking:
         taken = [r for r, _ in state.holds(move.replacement)]
         for r in taken:
             if r not in found:
-                found[r] = state.allocatable(r) - state.requested[r]
+                found[r] = state.left(r)
         return {r: found[r] for r in taken}
 
     def _fits(
