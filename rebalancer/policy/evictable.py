@@ -310,7 +310,7 @@ class Evictable:
             meta = namespace.metadata
             there.append((f"namespace {pod.namespace}", meta.annotations, meta.labels))
         copied = owner is not None and owner.has_deployment
-        own_yes = said = False
+        own_yes = False
         for n, (what, noted, labels) in enumerate(there):
             own = own_verdict(noted, labels, pausable=what.startswith("namespace "))
             foreign = verdict(noted, self._options.foreign_annotations) if noted and not own_yes else None
@@ -319,8 +319,8 @@ class Evictable:
                 remedy = _COPIED if copied and n == 1 else ""
                 return Reason(ReasonCode.ANNOTATION, f"{what} carries {word[1]}", {}, remedy)
             if not (copied and n == 1):
-                own_yes, said = own_yes or own is not None, said or word is not None
-        if self._options.mode == "opt-in" and not said:
+                own_yes = own_yes or own is not None
+        if self._options.mode == "opt-in" and not own_yes:
             return Reason(
                 ReasonCode.OUT_OF_SCOPE,
                 "mode is opt-in and neither the pod, its owner nor its namespace asks for it",
@@ -346,10 +346,10 @@ class Evictable:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
         if (reason := owners.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
             return reason
-        owner = self.owners.of(pod)
-        for ref in (pod.owner, owner.owner if owner is not None else None):
-            if ref is not None and ref.kind in o.owner_kinds_exclude:
-                return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {ref.kind} are excluded")
+        if kinds := o.owner_kinds_exclude:
+            for ref in self.owners.chain(pod):
+                if ref.kind in kinds:
+                    return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {ref.kind} are excluded")
         return None
 
     def _by_owner(self, pod: Pod) -> Reason | None:
@@ -394,10 +394,9 @@ class Evictable:
         return not_as_planned(self.replacements.of(pod.template, owner), owner, by)
 
     def _gang_allowed(self, pod: Pod) -> bool:
-        """Whether policy opens the kind of gang that the pod's controller is, or the controller's own. Other
-        kinds that it opens are none: their pods may be in a group all the same."""
-        owner = self.owners.of(pod)
-        kinds = {ref.kind for ref in (pod.owner, owner.owner if owner else None) if ref is not None}
+        """Whether policy opens the kind of gang that the pod's controller is, or one above it. Other kinds
+        that it opens are none: their pods may be in a group all the same."""
+        kinds = {ref.kind for ref in self.owners.chain(pod)}
         return not kinds.isdisjoint(owners.KINDS.intersection(self._options.owner_kinds_allow))
 
     def _by_setting(self, pod: Pod) -> Reason | None:

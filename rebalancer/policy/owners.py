@@ -179,6 +179,12 @@ class Owners:
         """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
 
+    def chain(self, pod: Pod) -> list[OwnerReference]:
+        """The pod's controller and those above it, as far as they are known, the nearest first."""
+        owner = self.of(pod)
+        above = (owner.owner, self.top(owner).owner) if owner is not None else ()
+        return [ref for ref in (pod.owner, *above) if ref is not None]
+
     def active(self, owner: Workload) -> list[Pod]:
         """The owner's pods that are neither finished nor terminating, nor on a node that is gone."""
         return self._pods.get(owner.key, [])

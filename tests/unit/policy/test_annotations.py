@@ -234,7 +234,12 @@ OPT_IN: list[tuple[str, dict[str, dict[str, str]], ReasonCode | None]] = [
     ("the Deployment asks", {"deployment": YES}, None),
     ("the namespace asks", {"namespace": YES}, None),
     ("the namespace asks, the pod refuses", {"namespace": YES, "pod": NO}, ReasonCode.ANNOTATION),
-    ("descheduler's key asks", {"pod": {EVICT: "true"}}, None),
+    ("descheduler's key does not ask", {"pod": {EVICT: "true"}}, ReasonCode.OUT_OF_SCOPE),
+    (
+        "nor does it ask on a namespace",
+        {"namespace": {EVICT: "true"}},
+        ReasonCode.OUT_OF_SCOPE,
+    ),
     ("a harmless key does not ask", {"pod": {SAFE: "true"}}, ReasonCode.OUT_OF_SCOPE),
 ]
 

@@ -178,6 +178,22 @@ SCOPE: list[Case] = [
         {"owner_kinds_exclude": ("Deployment",)},
         ReasonCode.OUT_OF_SCOPE,
     ),
+    (
+        "its Deployment's owner is of a kind that is excluded",
+        patched(
+            "Deployment",
+            {
+                "metadata": {
+                    "ownerReferences": [
+                        {"apiVersion": "acme.example/v1", "kind": "Shop", "name": "web", "controller": True}
+                    ]
+                }
+            },
+            deployment("web").placed({"a-0": 2}),
+        ),
+        {"owner_kinds_exclude": ("Shop",)},
+        ReasonCode.OUT_OF_SCOPE,
+    ),
     ("another owner kind is excluded", web(), {"owner_kinds_exclude": ("StatefulSet",)}, None),
 ]
 
