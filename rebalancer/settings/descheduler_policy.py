@@ -65,7 +65,7 @@ POLICY: dict[str, To | No] = {
     "maxNoOfPodsToEvictTotal": To("evictions.maxTotal"),
     "nodeSelector": No(_NODES),
     "evictionFailureEventNotification": To("evictions.events", lambda yes: "all" if yes else "evictions"),
-    "gracePeriodSeconds": To("evictions.gracePeriod", lambda seconds: f"{seconds}s"),
+    "gracePeriodSeconds": To("evictions.gracePeriod", lambda seconds: f"{max(1, seconds)}s"),
     "metricsCollector": No(_METRICS),
     "metricsProviders": No(_METRICS),
 }

@@ -318,6 +318,7 @@ _SAYS = {
     "greater_than": "{value} is not more than {gt}",
     "less_than_equal": "{value} is more than {le}",
     "less_than": "{value} is not less than {lt}",
+    "multiple_of": "{value} is no multiple of {multiple_of}",
     "string_too_short": "{value} is too short",
     "finite_number": "{value} is no number",
 }

@@ -470,9 +470,9 @@ class Evictions(Group):
     max_returns: int = Field(default=2, ge=0)
     """An owner whose violation came back this many times within retryAfter, although its evictions went as
     predicted, is left alone: something else undoes them. 0 = no limit."""
-    grace_period: OrNone[Duration] = None
-    """Grace period of the evicted pods, in whole seconds. none = each pod's own, which its authors know
-    best."""
+    grace_period: OrNone[Duration] = Field(default=None, ge=1, multiple_of=1)
+    """Grace period of the evicted pods, in whole seconds, and one at least: with 0 the API server forgets a
+    pod that still runs. none = each pod's own, which its authors know best."""
     ready_timeout: Duration = Field(default=300.0, gt=0)
     """How long a replacement may take to become Ready, in addition to the evicted pod's grace period, before
     it counts as failed."""

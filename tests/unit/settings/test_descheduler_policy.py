@@ -90,6 +90,11 @@ TRANSLATED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"evictions": {"gracePeriod": "20s", "events": "evictions"}},
     ),
     (
+        "a grace period of 0, which is none: the API server forgets the pod while it runs",
+        {"top": {"gracePeriodSeconds": 0}},
+        {"evictions": {"gracePeriod": "1s"}},
+    ),
+    (
         "a priority threshold by name",
         {"evictor": {"priorityThreshold": {"name": "high"}}},
         {"policy": {"priorityThresholdClass": "high"}},

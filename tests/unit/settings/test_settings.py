@@ -181,6 +181,17 @@ WRONG_FILES = [
         "leaderElection: {leaseDuration: 3s, renewDeadline: 2400ms}",
         "renewDeadline at most 0.8 of leaseDuration and a second less than it",
     ),
+    ("a grace period that is none", "evictions: {gracePeriod: 0}", "evictions.gracePeriod: 0 is less than 1"),
+    (
+        "a grace period of less than a second",
+        "evictions: {gracePeriod: 500ms}",
+        "evictions.gracePeriod: '500ms' is less than 1",
+    ),
+    (
+        "a grace period in parts of a second",
+        "evictions: {gracePeriod: 1500ms}",
+        "evictions.gracePeriod: '1500ms' is no multiple of 1",
+    ),
     ("bad YAML", "policy: {", "settings.yaml:1:10: not valid YAML: "),
     ("a list", "- policy", "a mapping of settings is expected"),
 ]
