@@ -123,9 +123,10 @@ _OVER = frozenset({*_LANDED, Fate.UNDONE})
 
 
 def unresolved(made: Iterable[Entry], pods: Iterable[Pod], now: float) -> list[Entry]:
-    """The evictions of the last day whose replacements were not seen to be Ready, the last first."""
+    """The evictions of the last day whose replacements were not seen to be Ready, the last first. `now`: the
+    earlier of two clocks, by which a day ends later."""
     alive = {p.uid for p in pods if not p.terminating}
-    found = (e for e in made if e.fate not in _OVER and abs(now - e.at) < DAY and e.uid not in alive)
+    found = (e for e in made if e.fate not in _OVER and now - e.at < DAY and e.uid not in alive)
     return sorted(found, key=lambda e: -e.at)
 
 
@@ -136,18 +137,19 @@ def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
 
 
 def fallen(
-    made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float
+    made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float, latest: float
 ) -> tuple[dict[str, str], list[Entry]]:
     """namespace/name of the replacements of the last day that were Ready and are not any more, or of what
     came in the place of one that is gone → why; and the evictions of which nothing has come in their place.
 
     What crashes some seconds after its start, for want of a database or a configuration in its new zone, was
     Ready for a moment, most of all where there is no readiness probe, and is again between two crashes. So
-    was what a kubelet throws out again for want of space.
+    was what a kubelet throws out again for want of space. `now`, `latest`: the earlier and the later of two
+    clocks; kubelets may go by either.
     """
     found, gone = {}, defaultdict[tuple[str, str], list[Entry]](list)
     for e in made:
-        if e.fate in _LANDED and e.replacement and abs(now - e.at) < DAY:
+        if e.fate in _LANDED and e.replacement and now - e.at < DAY:
             namespace, _, name = e.replacement.partition("/")
             pod = pods.get((namespace, name))
             if pod is None or pod.finished or pod.terminating:
@@ -156,7 +158,7 @@ def fallen(
                     continue
                 if pod is not None and pod.deleted and e.owner.startswith("StatefulSet/"):
                     # Somebody's rollout or scale-in, as long as its kubelet has time for it.
-                    if now > pod.deleted:
+                    if latest > pod.deleted:
                         found[pod.key] = "it was Ready, and none of its name comes before it is gone"
                 else:
                     gone[namespace, _made_as(name)].append(e)
@@ -164,8 +166,8 @@ def fallen(
                 found[pod.key] = pod.symptoms.stuck or "it was Ready, and is not any more"
             elif (
                 pod.symptoms.crashed is not None
-                and abs(now - pod.symptoms.crashed) < SOONEST
-                and abs(now - e.at) < HOUR
+                and now - pod.symptoms.crashed < SOONEST
+                and now - e.at < HOUR
             ):
                 # Later it is none of the move's doing: of a thousand pods some restart at any time.
                 found[pod.key] = "it was restarted within the last minute"
@@ -428,8 +430,8 @@ class Health:
         if reason is not None:
             return reason
         latest = self._clock.latest()
-        left = unresolved(self._memory.ledger.entries, pods.values(), latest)
-        again, lost = fallen(self._memory.ledger.entries, pods, latest)
+        left = unresolved(self._memory.ledger.entries, pods.values(), now)
+        again, lost = fallen(self._memory.ledger.entries, pods, now, latest)
         most = min(x.late for x in limits)
         if len(again) + len(lost) + may_be_late(left, pods.values(), latest) >= most:
             snapshot = self._watched.snapshot(now)

@@ -91,10 +91,10 @@ def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
         node="a", predicted="b", fate=Fate.DONE, replacement="default/web-aa-1",
     )  # fmt: skip
     pods: dict[Identity, Pod] = {("default", starts.name): starts}
-    assert fallen([made], pods, 200.0)[0]
-    assert fallen([replace(made, removed=150.0)], pods, 200.0) == ({}, [])
+    assert fallen([made], pods, 200.0, 200.0)[0]
+    assert fallen([replace(made, removed=150.0)], pods, 200.0, 200.0) == ({}, [])
     undone = replace(made, fate=Fate.UNDONE)
-    assert fallen([undone], pods, 200.0) == ({}, []), "its replacement went because we gave a label back"
+    assert fallen([undone], pods, 200.0, 200.0) == ({}, []), "it went as we gave a label back"
 
 
 def moved(pod: str, owner: str, replacement: str) -> Entry:
@@ -109,8 +109,8 @@ def test_a_pod_of_a_stateful_set_that_ends_in_time_is_not_late() -> None:
     [ends] = snapshot(nodes(a=1), pod("db-0").on("a-0")).pods
     made = moved("db-0", "StatefulSet/default/db", "db-0")
     pods: dict[Identity, Pod] = {("default", "db-0"): replace(ends, deleted=230.0)}
-    assert fallen([made], pods, 200.0) == ({}, [])
-    assert fallen([made], pods, 231.0)[0] == {
+    assert fallen([made], pods, 200.0, 200.0) == ({}, [])
+    assert fallen([made], pods, 231.0, 231.0)[0] == {
         "default/db-0": "it was Ready, and none of its name comes before it is gone"
     }
 
@@ -121,7 +121,7 @@ def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
     for now, late in ((3600.0, 1), (3800.0, 0)):
         crashed = replace(there, symptoms=Symptoms(crashed=now - 5))
         pods: dict[Identity, Pod] = {("default", "web-aa-1"): crashed}
-        assert len(fallen([made], pods, now)[0]) == late
+        assert len(fallen([made], pods, now, now)[0]) == late
 
 
 @pytest.mark.parametrize(("fell", "asked"), [(2, False), (3, True)])
