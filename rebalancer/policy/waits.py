@@ -477,10 +477,11 @@ def spread_keys(templates: Iterable[PodTemplate]) -> set[str]:
 
 
 def openings_of(
-    nodes: Iterable[Node], keys: set[str], before: Openings, now: float, out_wait: float
+    nodes: Iterable[Node], keys: set[str], before: Openings, now: float, out_wait: float, *, latest: float
 ) -> dict[str, dict[str, Opening]]:
     """What is known of the domains of these keys after a look at the nodes. What has been shut for longer
-    than `out_wait`, and than a day, as a single run may wait less, counts as what never was."""
+    than `out_wait`, and than a day, as a single run may wait less, counts as what never was. `latest`: the
+    later of two clocks, which dates what is new."""
     there: dict[str, set[str]] = defaultdict(set)
     for node in nodes:
         taints = ",".join(sorted(map(str, node.shut_by)))
@@ -489,12 +490,12 @@ def openings_of(
     known = {d.partition("=")[0] for d in before}
     found: dict[str, dict[str, Opening]] = {}
     for domain in sorted(there)[:_MOST_DOMAINS]:
-        old, first = before.get(domain, {}), now if domain.partition("=")[0] in known else 0.0
+        old, first = before.get(domain, {}), latest if domain.partition("=")[0] in known else 0.0
         openings = {t: Opening(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
-        gone = {t: replace(d, shut=d.shut or now) for t, d in old.items() if t not in openings}
+        gone = {t: replace(d, shut=d.shut or latest) for t, d in old.items() if t not in openings}
         gone = {t: d for t, d in gone.items() if now - d.shut < max(out_wait, DAY)}
-        latest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_MOST_TAINTS]
-        found[domain] = openings | {t: gone[t] for t in latest}
+        newest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_MOST_TAINTS]
+        found[domain] = openings | {t: gone[t] for t in newest}
     return found
 
 

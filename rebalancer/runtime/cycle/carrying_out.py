@@ -163,9 +163,11 @@ class Evicting:
 
     def unseen(self, move: Move, e: UserError | None) -> Outcome:
         """The cluster could not be looked at. Who lacks a right has it again at any moment."""
-        self.obstacles.unwell = not isinstance(e, ForbiddenError)
-        self.obstacles.fatal = f"the cluster cannot be looked at: {e or ''}"
-        return Outcome(move=move, status=Fate.FAILED, message=f"{move.pod.key} was not evicted: {e}")
+        if (reason := forbidden(move, e, "the last look")) is None:
+            self.obstacles.unwell = not isinstance(e, ForbiddenError)
+            self.obstacles.fatal = f"the cluster cannot be looked at: {e or ''}"
+        say = f"{move.pod.key} was not evicted: {e}"
+        return Outcome(move=move, status=Fate.FAILED, message=say, reason=reason)
 
     def _untried(self, move: Move, eviction: Eviction) -> Outcome | None:
         """A move for which no request was sent."""
@@ -187,7 +189,7 @@ class Evicting:
             status, reason = Fate.SKIPPED, eviction.reason
         elif result in _SKIPPED:
             status, reason = Fate.SKIPPED, Reason(_SKIPPED[result], say)
-        elif (reason := forbidden(move, eviction)) is not None:
+        elif result is Result.FORBIDDEN and (reason := forbidden(move, eviction.error, "evicting")):
             say = reason.message
         elif result not in (Result.REFUSED, Result.UNASKED):
             self.obstacles.fatal = f"{_FATAL[result]}: {say}"
@@ -203,7 +205,7 @@ def _skipped(move: Move, reason: Reason) -> Outcome:
 log = logging.getLogger(__name__)
 
 _UNASKED = 3
-"""Evictions in a row for which a webhook could not be asked, after which no further one is tried."""
+"""Evictions in a row for which a webhook could not be asked, after which no further one is tried there."""
 
 
 class CarryingOut:
@@ -245,6 +247,7 @@ class CarryingOut:
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
         self._evicted = self._unasked = 0
+        self._could_ask = False
         self._quiet_since = parts.clock.monotonic()
 
     @property
@@ -358,32 +361,39 @@ class CarryingOut:
             self._limits.refused(move)
         else:
             self._end([outcome])
-            self._end(self._asked_no_more(outcome))
+            self._ask_no_more()
 
-    def _asked_no_more(self, outcome: Outcome) -> list[Outcome]:
-        """The other moves of an owner with enough refusals in this cycle, or of a namespace in which evicting
-        is forbidden, as where a RoleBinding is missing. Where the plan has no other namespace, nothing can be
-        evicted."""
-        why, namespace, owner = outcome.reason, outcome.move.pod.namespace, outcome.move.owner.key
-        waiting = filter(self.flight.waits, self._plan.allowed)
-        if why is None or why.code is not ReasonCode.MAY_NOT_EVICT:
-            why = self._memory.refusing.get(owner)
-            return [_skipped(m, why) for m in waiting if m.owner.key == owner] if why is not None else []
-        if {m.pod.namespace for m in self._plan.allowed} <= {*self._memory.forbidden, namespace}:
+    def _ask_no_more(self) -> None:
+        """Ends the moves of owners with enough refusals in this cycle, and of namespaces that are closed to
+        it. Where the plan has no other namespace, nothing can be evicted."""
+        closed, refusing = self._memory.closed, self._memory.refusing
+        if closed and {m.pod.namespace for m in self._plan.allowed} <= closed.keys():
+            why = next(reversed(closed.values()))
             self.obstacles.fatal = f"{why.message}; {why.remedy}"
-        return [_skipped(m, why) for m in waiting if m.pod.namespace == namespace]
+        if closed or refusing:
+            waiting = [m for m in self._plan.allowed if self.flight.waits(m)]
+            no = [(m, closed.get(m.pod.namespace) or refusing.get(m.owner.key)) for m in waiting]
+            self._end([_skipped(m, why) for m, why in no if why is not None])
 
     def _asked(self, move: Move, eviction: Eviction) -> None:
-        """Whether webhooks can be asked: each that cannot takes seconds to say so, for every pod."""
-        spaces, space = self._memory.unasked, move.pod.namespace
+        """Whether webhooks can be asked: each that cannot takes seconds to say so, for every pod. While none
+        could be asked by this plan, it is not one namespace alone."""
+        unasked, space = self._memory.unasked, move.pod.namespace
         if eviction.result is not Result.UNASKED:
-            self._unasked = 0
-            spaces.discard(space)
+            self._unasked, self._could_ask = 0, True
+            unasked.discard(space)
             return
         self._unasked += 1
-        spaces.add(space)
-        if self._unasked == _UNASKED:
-            self.obstacles.fatal = f"{_UNASKED} evictions in a row could not be asked for: {eviction.message}"
+        unasked.add(space)
+        if self._unasked < _UNASKED:
+            return
+        say = f"{_UNASKED} evictions in a row could not be asked for: "
+        if not self._could_ask or (e := eviction.error) is None:
+            self.obstacles.fatal = f"{say}{eviction.message}"
+            return
+        self._unasked = 0
+        why = Reason(ReasonCode.EVICTION_REFUSED, f"{say}{e.message}", {}, e.remedy)
+        self._memory.closed |= dict.fromkeys(unasked, why)
 
     def _begun(self, turn: Sequence[Move]) -> bool:
         """Tells of the moves that are about to start, and writes them down; whether the first may."""
@@ -403,6 +413,7 @@ class CarryingOut:
             self._replacements.before(move)
         except KubeError as e:
             self._end([self._evicting.unseen(move, e)])
+            self._ask_no_more()
             return False
         return True
 
@@ -436,8 +447,7 @@ class CarryingOut:
             self._quiet_since = self._parts.clock.monotonic()
             self.obstacles.held = self.obstacles.held or released.closed
             self._end(ended)
-            for outcome in ended:
-                self._end(self._asked_no_more(outcome))
+            self._ask_no_more()
 
     def _end(self, outcomes: Sequence[Outcome]) -> None:
         """It is known what became of these moves."""

@@ -9,6 +9,7 @@ from math import inf
 
 from msgspec import Struct
 
+from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Brake, Brakes, Place
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.watch.cache import WatchCache
@@ -16,7 +17,6 @@ from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
-from rebalancer.outcome import Eviction, Result
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import PAUSE, paused, paused_domains, pauses_until
 from rebalancer.policy.budgets import Budget, Budgets
@@ -301,12 +301,14 @@ class Permission:
 log = logging.getLogger(__name__)
 
 
-def forbidden(move: Move, eviction: Eviction) -> Reason | None:
-    """That nothing may be evicted in the pod's namespace, by RBAC; None: that is not what kept it."""
-    e = eviction.error
-    if eviction.result is not Result.FORBIDDEN or not isinstance(e, ForbiddenError):
+def forbidden(move: Move, e: UserError | None, what: str) -> Reason | None:
+    """That RBAC forbids in the pod's namespace what an eviction needs; None: that is not what is wrong."""
+    namespace = move.pod.namespace
+    if not isinstance(e, ForbiddenError) or e.by_webhook:
         return None
-    say = f"evicting is forbidden in namespace {move.pod.namespace}: {e.message}"
+    if e.target is None or e.target.namespace != namespace:
+        return None
+    say = f"{what} is forbidden in namespace {namespace}: {e.message}"
     return Reason(ReasonCode.MAY_NOT_EVICT, say, {}, e.remedy)
 
 

@@ -135,8 +135,9 @@ class Memory(SharedLedger):
         self._began = 0
         self._refusals: list[tuple[str, str]] = []
         """Of this cycle: pods (namespace/name) and their owners."""
-        self.forbidden: dict[str, Reason] = {}
-        """Of this cycle: namespaces in which nothing may be evicted. The right may come at any moment."""
+        self.closed: dict[str, Reason] = {}
+        """Of this cycle: namespaces in which nothing more is asked for. A right or a webhook may come back at
+        any moment."""
         self._looked = False
         self._landed: list[tuple[str, float]] = []
         self.unasked: set[str] = set()
@@ -164,7 +165,7 @@ class Memory(SharedLedger):
     def begin(self) -> None:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
-        self._looked, self._landed, self._refusals, self.forbidden = False, [], [], {}
+        self._looked, self._landed, self._refusals, self.closed = False, [], [], {}
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -185,16 +186,18 @@ class Memory(SharedLedger):
         alive = frozenset(p.uid for p in pods if not p.terminating)
         apart = frozenset(p.uid for p, _ in released(pods))
         self._nodes = {n.name: n for n in snapshot.nodes}
-        now = self._clock.now()
+        now, latest = self._clock.now(), self._clock.latest()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
-        entries = cut_off(self.ledger.entries, alive, apart, self._clock.latest())
+        entries = cut_off(self.ledger.entries, alive, apart, latest)
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
         ago = max(0.0, now - max(times, default=-inf))
         self.last_sent.at = max(self.last_sent.at, self._clock.monotonic() - ago)
         self.ledger = replace(
             self.ledger,
-            openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait),
+            openings=openings_of(
+                snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait, latest=latest
+            ),
             entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
             refused=self._still_refused(max(self.in_force.retry_after, DAY)),
@@ -217,7 +220,7 @@ class Memory(SharedLedger):
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         # A plan goes by the names of what is read.
         found |= {w.key: [*found[o]] for o, sets in unread.items() if o in found for w in sets}
-        closed = held_back(self.ledger, now) | self.forbidden
+        closed = held_back(self.ledger, now) | self.closed
         more = [{w.key: closed[w.namespace] for w in snapshot.workloads if w.namespace in closed}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
@@ -238,7 +241,7 @@ class Memory(SharedLedger):
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
         now, openings, out_wait = self._clock.now(), self.ledger.openings, self.in_force.out_wait
         keys = {d.partition("=")[0] for d in openings}
-        seen = openings_of(nodes, keys, openings, self._clock.latest(), out_wait)
+        seen = openings_of(nodes, keys, openings, now, out_wait, latest=self._clock.latest())
         return out_for(template, nodes, seen, paused, out_wait, now)
 
     @property
@@ -400,7 +403,7 @@ class Memory(SharedLedger):
         refused = dict(self.ledger.refused)
         for o in outcomes:
             if o.reason is not None and o.reason.code is ReasonCode.MAY_NOT_EVICT:
-                self.forbidden[o.move.pod.namespace] = o.reason
+                self.closed[o.move.pod.namespace] = o.reason
             result, said = (o.eviction.result, o.eviction.error) if o.eviction is not None else (None, None)
             if result is Result.REFUSED or (result is Result.RELEASED and said is not None):
                 self._refusals.append((o.move.pod.key, o.move.owner.key))

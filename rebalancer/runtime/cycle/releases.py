@@ -559,7 +559,7 @@ class Releases:
         status = Fate.FAILED if o.at_fault and not (elsewhere or missed) else Fate.UNDONE
         reason = Reason(ReasonCode.NO_NODE_CAME, why) if missed else None
         if o.denial is not None:
-            reason = forbidden(o.move, o.denial)
+            reason = forbidden(o.move, o.denial.error, "evicting")
         return replace(self._ended(o, status, why), reason=reason)
 
     # -- how it ends

@@ -30,6 +30,9 @@ from rebalancer.runtime.cycle.clock import Clock
 
 log = logging.getLogger(__name__)
 
+_BEARABLE = ("entries[", "irreplaceable", "refused", "shown[")
+"""Parts of a damaged ledger without which the other entries still say which caps are used up."""
+
 
 class SharedLedger:
     """`ledger` is what this process knows; without a `store` it lasts as long as the process.
@@ -118,8 +121,8 @@ class SharedLedger:
             say = "%s has less than this process remembers, which holds: %d more evictions%s"
             log.warning(say, self.where, more, tripped)
             return True
-        if all(part.startswith("entries[") for part in store.aside):
-            # Some entries less: that is no reason to trust the others more than in a first run.
+        if all(part.startswith(_BEARABLE) for part in store.aside):
+            # Some of it less: that is no reason to trust the rest more than in a first run.
             row = 0 if store.aside else theirs.totals.in_a_row
             self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))
         else:

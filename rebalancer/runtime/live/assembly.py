@@ -46,7 +46,7 @@ from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
 from rebalancer.runtime.live.checks import CycleChecks, PlanChecks
 from rebalancer.runtime.live.configured import LiveOptions
-from rebalancer.runtime.observers.neighbours import forbidden, out_domains, turn, undone
+from rebalancer.runtime.observers.neighbours import closed, out_domains, turn, undone
 from rebalancer.telemetry.logs import trace_annotations
 
 # A cycle's view of the cluster through the watch cache.
@@ -546,7 +546,7 @@ def remembering(
             return made
         more = [
             *undone(snapshot, made, memory.undone_moves(), memory.today),
-            *forbidden(memory.forbidden),
+            *closed(memory.closed),
             *out_domains(memory.out_for(ANY_POD, snapshot.nodes, out)),
         ]
         found = (*memory.dated(made.findings, planning.policy.in_view), *more)

@@ -308,8 +308,8 @@ def out_domains(out: Mapping[str, Reason]) -> Iterator[Finding]:
         )
 
 
-def forbidden(namespaces: Mapping[str, Reason]) -> Iterator[Finding]:
-    """The namespaces in which nothing may be evicted."""
+def closed(namespaces: Mapping[str, Reason]) -> Iterator[Finding]:
+    """The namespaces in which nothing may be evicted, or cannot be asked for."""
     for name, reason in namespaces.items():
         remedy = f"{reason.remedy}, or leave the namespace out (scope.namespaces.exclude)"
         code = NeighbourCode.FORBIDDEN.value

@@ -246,6 +246,30 @@ def test_where_rights_are_missing_in_one_namespace_the_others_go_on(forbidden: s
     assert 'verbs: ["create"]' in finding.remedy
 
 
+@pytest.mark.parametrize("kind", ["limitranges", "pods"])
+def test_a_right_of_the_last_look_that_is_taken_away_in_one_namespace_keeps_its_pods_alone(kind: str) -> None:
+    """As an administrator does who wants the tool out of a namespace."""
+    things = [
+        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for name in ("web", "db")
+    ]
+    time = FakeTime()
+    around = Surroundings(memory=Memory(time, HistoryRules()))
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        Run(server, replace(EXECUTE, execute=False), time=time, around=around)
+        around.memory.could_read.add(("LimitRange", "pay"))
+        server.faults.add(Reply(403), resource=kind, namespace="pay")
+        run = Run(server, time=time, around=around)
+        asked = spaces(server)
+    assert asked == {("shop", 201): 2}
+    assert run.report.end is End.COMPLETE
+    assert "may-not-evict" in run.report.message
+    (finding,) = (f for f in run.story.plans[-1].findings if f.code == "may-not-evict")
+    assert (finding.object, finding.severity.value) == ("Namespace/pay", "error")
+    assert "the last look is forbidden in namespace pay" in finding.message
+
+
 def test_where_rights_are_missing_everywhere_each_namespace_is_asked_once() -> None:
     things = [
         workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
@@ -388,6 +412,22 @@ def test_where_a_webhook_of_three_namespaces_cannot_be_asked_the_others_are_firs
         server.faults.clear()
         third = Run(server, time=time, around=Surroundings(memory=memory))
     assert (third.report.end, third.report.evicted) == (End.COMPLETE, 3)
+
+
+def test_while_a_budget_elsewhere_opens_again_a_webhook_that_cannot_be_asked_ends_no_cycle() -> None:
+    """Meanwhile three of its own in a row come to nothing."""
+    web = (workload(f"w{i}", namespace="pay").spread("zone", 1) for i in range(6))
+    shop = workload("web", namespace="shop").spread("zone", 1).placed({"a-0": 8})
+    things = [*(w.placed({"a-0": 3, "b-0": 1}) for w in web), shop]
+    things.append(pdb("web", {"app": "web"}, max_unavailable=1, namespace="shop"))
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(UNASKED, subresource="eviction", namespace="pay")
+        run = Run(server)
+        asked = spaces(server)
+    assert asked == {("pay", 500): 4, ("shop", 201): 4}, "its first is asked for before it is known"
+    assert run.report.end is End.COMPLETE
+    (finding,) = (f for f in run.story.plans[-1].findings if f.object == "Namespace/pay")
+    assert 'failed calling webhook "w": EOF' in finding.message
 
 
 def test_caps_hold_over_all_plans_of_a_cycle() -> None:

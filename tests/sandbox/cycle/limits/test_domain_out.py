@@ -16,6 +16,7 @@ from tests.support.build import NodeBuilder, node, nodes, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import BRAKE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.servers.api import FakeTime
 
 HOUR = 3600.0
 RULES = HistoryRules(stabilization=180, out_wait=6 * HOUR)
@@ -79,6 +80,23 @@ def test_what_an_out_zone_could_change_waits_for_six_hours_at_most(shut: Callabl
         last = m.cycle(RULES)
         assert moved(last) == {"web"}, "from then on it counts as the normal state"
         assert not [f for f in last.story.plans[-1].findings if f.code == "domain-out"]
+
+
+@pytest.mark.parametrize(
+    ("shut", "asked"),
+    [((0.0, 0.0), (0.0, 50 * HOUR)), ((-7 * HOUR, 7 * HOUR), (0.0, 0.0))],
+    ids=["one is ahead when it is asked", "one was behind when it was shut"],
+)
+def test_of_two_clocks_that_disagree_the_later_end_counts(
+    shut: tuple[float, float], asked: tuple[float, float]
+) -> None:
+    with Machine(THINGS) as m:
+        right = m.time.at
+        m.cycle(RULES, LOOKS)
+        cordon(m, "c-0", "c-1")
+        m.cycle(RULES, LOOKS, time=FakeTime(right + shut[0], shut[1]))
+        run = m.cycle(RULES, time=FakeTime(right + 60 + asked[0], asked[1]))
+    assert (moved(run), run.report.end) == ({"in"}, End.WAITING)
 
 
 def test_a_zone_in_maintenance_is_named() -> None:

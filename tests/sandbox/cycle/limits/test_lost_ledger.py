@@ -225,3 +225,26 @@ def test_an_entry_that_cannot_be_right_is_put_aside_and_ends_no_cycle(
             runs = [cycle(m, memory, ONE), cycle(m, memory, ONE)]
         assert [r.report.evicted for r in runs] == [1, 1]
     assert caplog.text.count("is damaged: entries[1]: it cannot be read") == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"refused": {"pay/web-0": ["2026-01-01", "x", "says"]}},
+        {"refused": []},
+        {"shown": {"1.38": "all"}},
+        {"irreplaceable": 1},
+    ],
+    ids=["a refusal with a time as text", "no table of refusals", "no counts", "no table of findings"],
+)
+def test_damage_of_what_no_cap_rests_on_keeps_no_pod(part: dict[str, object]) -> None:
+    with Machine() as m:
+        m.keep(Ledger(entries=(ENTRY,)))
+        text = json.loads(encode(Ledger(entries=(ENTRY,)))) | part
+        rewritten(m, lambda _: json.dumps(text))
+        with process(m, "a", HistoryRules(canary=3, retry_after=60.0)) as memory:
+            memory.begin()
+            assert [e.uid for e in memory.ledger.entries] == ["u1"]
+            assert memory.circuit_open() is None
+            run = cycle(m, memory, ONE)
+        assert run.report.evicted == 1

@@ -116,8 +116,11 @@ def test_a_domain_that_no_node_has_been_in_is_paused_with_all_others() -> None:
 def test_since_when_a_domain_was_shut_in_some_way_is_kept_as_long_as_a_rule_may_ask(out_wait: float) -> None:
     ages = (60.0, DAY - 60, DAY + 60, 3 * DAY - 60, 3 * DAY + 60)
     before = {ZONE: {"": Opening()} | {f"shift={age}:NoSchedule": Opening(1.0, NOW - age) for age in ages}}
-    found = openings_of(NODES, {ZONE.partition("=")[0]}, before, NOW, out_wait)[ZONE]
+    keys = {ZONE.partition("=")[0]}
+    found = openings_of(NODES, keys, before, NOW, out_wait, latest=NOW + 9 * DAY)[ZONE]
     assert [NOW - o.shut for o in found.values() if o.shut] == [a for a in ages if a < max(out_wait, DAY)]
+    anew = openings_of(NODES, keys, {ZONE: {"gone:NoSchedule": Opening()}}, NOW, out_wait, latest=NOW + 60)
+    assert anew[ZONE]["gone:NoSchedule"].shut == NOW + 60, "the later of two clocks says since when"
 
 
 @pytest.mark.parametrize(
