@@ -115,8 +115,8 @@ class Own(Struct, frozen=True, kw_only=True):
     """A pod that the owner has, the released one apart. Those that end or have ended are left out.
 
     `mine`: of the ReplicaSet that the mark names; else of another one of the same Deployment. `available`:
-    Ready for as long as its owner asks. `made`: since the release. `cost`: its deletion cost now; `before`:
-    the one that an undo replaced, None if none has.
+    Ready for as long as its owner asks. `made`: since the release, as far as clocks tell; `created`: when.
+    `cost`: its deletion cost now; `before`: the one that an undo replaced, None if none has.
     """
 
     uid: str
@@ -124,6 +124,7 @@ class Own(Struct, frozen=True, kw_only=True):
     ready: bool = False
     available: bool = False
     made: bool = False
+    created: float = 0.0
     cost: int = 0
     before: str | None = None
 
@@ -329,11 +330,11 @@ def _back(s: Seen, why: str) -> Step:
     if taken > 0 and sum(o.ready for o in s.own) + s.ready - taken < replicas:
         return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {replicas} Ready pods")
     cheapest = min([s.cost, *(o.cost for o in mine)])
-    # Of those made since, the one that is cheapest already: the second look finds the one of the first. Of
-    # more that are not Ready than go it is one, too, else the set may take any of them.
+    # Of those made since, the one that is cheapest already, as the second look finds the one of the first;
+    # else the youngest. Of more that are not Ready than go it is one, too, else the set may take any of them.
     may_go = (o for o in mine if s.known and (taken > 0 or not o.ready))
     made = (o for o in may_go if o.made or o.uid == s.rather)
-    new = min(made, key=lambda o: (o.uid != s.rather, o.cost, o.uid), default=None)
+    new = min(made, key=lambda o: (o.uid != s.rather, o.cost, -o.created, o.uid), default=None)
     if new is not None and new.before is None and cheapest > _LOWEST:
         return Step(do=Do.COST, why=why, of=new.uid, cost=cheapest - 1)
     # A mark that anybody may have written turns nothing off; nor does what the owner asked to go, nor that

@@ -18,6 +18,7 @@ from rebalancer.outcome import Eviction, Fate, Outcome
 from rebalancer.planner.plan import Move
 from rebalancer.policy.release import (
     COST_BEFORE,
+    FOREIGN,
     Held,
     Mark,
     Own,
@@ -27,14 +28,12 @@ from rebalancer.policy.release import (
     takes_back,
 )
 from rebalancer.policy.replace_first import adopter
-from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.clock import APART, Clock
 from rebalancer.runtime.cycle.gates import FreshLook
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import UNCOUNTED, ReplacementWatch
 
 _MINE = "ReplicaSet"
-_AHEAD = 300.0
-"""Seconds that the clock of who released a pod may be ahead of ours."""
 
 
 class Reads(Protocol):
@@ -136,7 +135,9 @@ class Sight:
         wants, stopping = top or owner, self._clock.stopping()
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
         controlled = [p for p in own if p.owner is not None]  # the others may be never adopted
-        ready = {p.uid for p in controlled if p.ready and now - (p.ready_since or now) >= pause}
+        # A clock that is behind says nothing where none is asked for.
+        lasts = (p for p in controlled if not pause or now - (p.ready_since or now) >= pause)
+        ready = {p.uid for p in lasts if p.ready}
         if wants is None or len(ready) < wants.replicas:
             o.enough_since = o.both_since = None
         elif o.enough_since is None:
@@ -204,11 +205,13 @@ class Sight:
         return set_ is not None and set_.owner is not None and set_.owner.uid == top.metadata.uid
 
     def made(self, o: Opened, pod: Pod) -> bool:
-        """Whether it has come for the released pod, as far as can be told."""
+        """Whether it has come for the released pod, as far as can be told: the API server's clock says when
+        it was made, and another one when that was released."""
         if o.landed is not None and o.landed.replacement:
             return pod.key == o.landed.replacement
-        entry = self._memory.released(o.move.pod.uid)
-        return entry is not None and (pod.created or 0.0) >= int(entry.at)
+        entry, clock = self._memory.released(o.move.pod.uid), self._clock
+        apart = APART + clock.latest() - clock.now()
+        return entry is not None and (pod.created or 0.0) >= int(entry.at) - apart
 
     def _as_own(self, o: Opened, pod: Pod, available: bool, mark: Mark | None) -> Own:
         return Own(
@@ -217,18 +220,20 @@ class Sight:
             ready=pod.ready,
             available=available,
             made=self.made(o, pod),
+            created=pod.created or 0.0,
             cost=_cost(pod),
             before=pod.annotations.get(COST_BEFORE),
         )
 
     def _seconds(self, o: Opened, mark: Mark | None) -> float:
-        """Since the release. A time ahead of ours, which only another clock can have written, is long ago."""
+        """Since the release, which the later of two clocks has dated. A time ahead of it, which only a third
+        clock can have written, is long ago."""
         if o.since is not None:
             return self._clock.monotonic() - o.since
         if mark is None:
             return 0.0
-        passed = self._clock.now() - mark.at
-        return passed if passed > -_AHEAD else float("inf")
+        passed = self._clock.latest() - mark.at
+        return passed if passed > -FOREIGN else float("inf")
 
     def patience(self, move: Move) -> float:
         """Seconds that a release may take until its pod can be evicted."""

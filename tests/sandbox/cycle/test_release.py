@@ -33,7 +33,7 @@ from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
 from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
-from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.clock import APART, Clock, SystemClock
 from rebalancer.runtime.cycle.gates import FRESH, FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
@@ -74,6 +74,19 @@ BLOCKED = (
     deployment("web").spread("zone", 1).placed({"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1}),
     pdb("web", {"owner": "web"}, max_unavailable=0),
 )
+
+
+class Wrong(SystemClock):
+    """A machine's clock that is `ahead` of the right one, which the API server goes by."""
+
+    def __init__(self, ahead: float) -> None:
+        super().__init__()
+        self.ahead = ahead
+
+    def _both(self) -> tuple[float, float]:
+        there = time.time()
+        here = there + self.ahead
+        return (here, there) if abs(self.ahead) > APART else (here, here)
 
 
 def pods(cluster: Cluster, *, terminating: bool = False) -> list[Json]:
@@ -885,6 +898,29 @@ def test_while_services_are_refused_the_old_pod_stays(tmp_path: Path) -> None:
         assert (names(cluster), marks(cluster)) == (before, [])
 
 
+@pytest.mark.parametrize("ahead", [0.0, 30.0, 600.0])
+def test_what_came_to_protect_it_during_a_pause_keeps_the_old_pod_by_whatever_clock(
+    ahead: float, tmp_path: Path
+) -> None:
+    """What goes is the pod that was made since the release, as the API server says."""
+    switch, clock, no = Switch(), Wrong(ahead), {"rebalancer.io/evict": "no"}
+    memory = Memory(clock, HistoryRules())
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        with Ready(cluster) as ready:
+            with once_when(lambda: both(cluster), lambda: setattr(switch, "on", False)):
+                report, _ = cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch, clock=clock)
+            assert [o.status for o in report.outcomes] == [Fate.RELEASED]
+            cluster.store.modify(
+                "Deployment", "web", "default", lambda o: o["metadata"].update(annotations=no)
+            )
+            switch.on = True
+            cycle(cluster, tmp_path, memory=memory, newest=switch, clock=clock)
+        cluster.settle()
+        assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+
+
 # -- processes that end at any request, and those that come after
 
 
@@ -895,9 +931,9 @@ class Killed(BaseException):
 PLACE = Place("default", "rebalancer-ledger")
 
 
-def remembering(connection: Connection, writer: str, term: int) -> Memory:
+def remembering(connection: Connection, writer: str, term: int, clock: Clock | None = None) -> Memory:
     store = Ledgers(connection, PLACE, writer=writer, wait=lambda _: False)
-    return Memory(SystemClock(), HistoryRules(), store=store, writer=writer, term=lambda: term)
+    return Memory(clock or SystemClock(), HistoryRules(), store=store, writer=writer, term=lambda: term)
 
 
 def process(
@@ -910,13 +946,15 @@ def process(
     fresh: bool = False,
     options: LiveOptions = OPTIONS,
     asks: Callable[[str, str], None] = lambda *_: None,
+    clock: Clock | None = None,
+    ready: float = 1.0,
 ) -> int:
     """A cycle with the ledger in the cluster; it is killed before or after (`sent`) that write of it.
 
     Returns how many it made. `fresh`: it plans nothing of its own. `asks`: told of each request before it.
     """
     writes = 0
-    options = replace(options, settle=replace(LIMITS, ready=1.0))
+    options = replace(options, settle=replace(LIMITS, ready=ready))
     options = replace(options, planning=NOTHING_NEW) if fresh else options
     with connected(cluster, folder) as connection:
         ask = connection.request
@@ -933,9 +971,9 @@ def process(
             return answer
 
         connection.request = request  # type: ignore[method-assign]
-        cache, clock, story = WatchCache(connection).start(), SystemClock(), Story()
+        cache, clock, story = WatchCache(connection).start(), clock or SystemClock(), Story()
         try:
-            around = Surroundings(memory=remembering(connection, f"p{term}", term), cache=cache)
+            around = Surroundings(memory=remembering(connection, f"p{term}", term, clock), cache=cache)
             Cycle(live_parts(connection, options, clock=clock, observer=story, around=around)).run()
         except Killed:
             pass
@@ -963,6 +1001,37 @@ def test_killed_at_any_request_nothing_is_lost(starts: float | None, sent: bool,
                 assert names(cluster) == before
         most = max(most, writes)
     assert most >= 5
+
+
+@pytest.mark.parametrize("ahead", [-600.0, 0.0, 600.0])
+def test_who_finds_a_release_waits_as_long_as_who_began_it_by_whatever_clock(
+    ahead: float, tmp_path: Path
+) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=2.0) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True, clock=Wrong(ahead))
+        (old,) = (p["metadata"]["name"] for p in released(cluster))
+        with Ready(cluster) as ready:
+            process(cluster, tmp_path, 2, fresh=True, clock=Wrong(ahead), ready=30.0)
+        cluster.settle()
+        assert (old in names(cluster), len(pods(cluster)), ready.fewest) == (False, 6, 6)
+
+
+@pytest.mark.parametrize("ahead", [0.0, 600.0])
+def test_what_another_installation_has_just_released_is_left_to_it_by_whatever_clock(
+    ahead: float, tmp_path: Path
+) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True, clock=Wrong(ahead))
+        (old,) = marks(cluster)
+        cycle(
+            cluster,
+            tmp_path,
+            replace(OPTIONS, planning=NOTHING_NEW),
+            memory=Memory(SystemClock(), HistoryRules()),
+        )
+        assert [p["metadata"]["name"] for p in released(cluster)] == marks(cluster) == [old]
 
 
 def test_without_the_ledger_a_mark_gives_the_label_back_and_no_more(tmp_path: Path) -> None:
@@ -1401,7 +1470,7 @@ def test_who_does_not_let_a_released_pod_be_evicted_says_nothing_of_the_method(
         assert (len(pods(cluster)), marks(cluster)) == (6, [])
         assert memory.no_release() is None
         assert set(memory.refused) == (asked if refused else set())
-        assert list(memory.forbidden) == closed
+        assert list(memory.closed) == closed
 
 
 def test_somebody_who_resumes_turns_the_method_on_again(tmp_path: Path) -> None:

@@ -155,6 +155,9 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
     found = step(replace(BASE, own=users, held=Held.NEVER))
     assert (found.do, found.of, found.cost) == (Do.COST, "new", -8)
     assert step(replace(BASE, own=users, held=Held.NEVER, cost=-9)).cost == -10, "the old pod stays as well"
+    older = Own(uid="a", ready=True, available=True, made=True)
+    two = (*own(1), older, replace(NEW[-1], created=1.0))
+    assert step(replace(BASE, own=two, held=Held.NEVER)).of == "new", "of those that may be it the younger"
     assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
     assert not step(replace(STARTING, late=True)).takes_ready
     assert not step(replace(BASE, own=NEW, known=False)).takes_ready, "anybody may have written that mark"
