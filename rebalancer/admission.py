@@ -219,10 +219,12 @@ _VOLUMES = frozenset(
 
 def enforced(labels: Mapping[str, str], server: int = LATEST) -> tuple[str, int]:
     """The level that a namespace with these labels enforces, "" for none, and in which version of the
-    standard. `server`: the minor release of the API server."""
-    level = labels.get(ENFORCE, "")
-    if level not in ("baseline", "restricted"):
+    standard. `server`: the minor release of the API server. A level that nobody knows is the strictest one
+    (pod-security-admission api/helpers.go)."""
+    level = labels.get(ENFORCE, "privileged")
+    if level == "privileged":
         return "", server
+    level = "baseline" if level == "baseline" else "restricted"
     pinned = _PINNED.fullmatch(labels.get(ENFORCE_VERSION, ""))
     return level, min(server, int(pinned.group(1))) if pinned else server
 

@@ -150,6 +150,8 @@ def test_what_a_version_of_the_standard_has_changed(
         ({ENFORCE: "restricted", ENFORCE_VERSION: "latest"}, ("restricted", 36)),
         ({ENFORCE: "restricted", ENFORCE_VERSION: "v1.30"}, ("restricted", 30)),
         ({ENFORCE: "restricted", ENFORCE_VERSION: "v1.99"}, ("restricted", 36)),
+        ({ENFORCE: "strict"}, ("restricted", 36)),
+        ({ENFORCE: ""}, ("restricted", 36)),
     ],
 )
 def test_what_a_namespace_enforces(labels: dict[str, str], expected: tuple[str, int]) -> None:
