@@ -254,7 +254,7 @@ class Owners:
         return max(there, key=lambda p: p.created or 0.0, default=None)
 
     def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
-        """Owners in a rollout; their pods of former revisions, those that go first first; for how many of
+        """Owners in a rollout; their pods of former revisions that go, the first ones first; for how many of
         these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
         for w in self._snapshot.workloads:
@@ -272,7 +272,7 @@ class Owners:
                 if not seen or two_revisions(w, last_first) is not None:
                     present = w.update_revision if seen else None
                     old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
-                    yield w, old, number - w.partition, number - w.partition
+                    yield w, old[: (most := number - w.partition)], most, most
 
     @remembered(by=lambda owner: owner.key)
     def maker(self, owner: Workload) -> Workload:

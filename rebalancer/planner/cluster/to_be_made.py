@@ -87,7 +87,7 @@ class ToBeMade(NamedTuple):
     """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
     to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
     they will take more than now, or go elsewhere; and further ones (`coming`). `ends`: pods that a rollout
-    takes away, and whose successors are there already."""
+    takes away, and whose successors are there already or among `coming`."""
 
     again: Sequence[Pod] = ()
     leaving: Sequence[Pod] = ()
@@ -214,7 +214,7 @@ def _rolling(
     """Those of `Owners.rolled_out` in place of which others are made, first such as take more or go
     elsewhere: the others find the room that they had. And those that come while the old ones are there,
     which has to be where these stand if a constraint does not count them: by `matchLabelKeys`, say. And the
-    old ones in place of which none is made any more."""
+    old ones in place of which none is made once they are gone."""
     at = simulation.state.table.index
     back = cache(partial(_back, simulation))
     rolls, beside, ends = list[tuple[_Reading, bool]](), list[_Reading](), list[Pod]()
@@ -229,20 +229,18 @@ def _rolling(
         return not all(c.counts(p.namespace, p.template.labels) for c in hard)
 
     for owner, pods, number, first in owners.rolled_out():
-        seen = owner.observed_generation >= owner.metadata.generation
-        made_all = owner.kind == "Deployment" and seen and owner.updated_replicas >= owner.replicas
         made = ((p, readings.under(owner, p)) for p in pods)
         judged = [
             (p, r, any(grows(p, new.template) for new in (r.full, r.asked, r.freed, r.plain)))
             for p, r in made
         ]
         for i, (p, r, more) in enumerate(sorted(judged, key=lambda found: not found[2])):
-            if i >= number:
-                ends += [p] * made_all
-            elif i >= first and apart(p, r.full.template):
-                beside.append(readings.further(owner, p.template))
-            else:
+            if i < first or (i < number and not apart(p, r.full.template)):
                 rolls.append((r, more))
+                continue
+            ends.append(p)
+            if i < number:
+                beside.append(readings.further(owner, p.template))
     return rolls, beside, ends
 
 

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.planner import plan
 from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set, workload
 from tests.support.scheduler.plain import Json
-from tests.unit.planner.cluster.test_bystanders import LEAVES, ZONE_B, given, gone, other, rollout, web
+from tests.unit.planner.cluster.test_bystanders import HASH, LEAVES, ZONE_B, given, gone, other, rollout, web
 
 
 def late() -> list[Json]:
@@ -23,11 +23,17 @@ def late() -> list[Json]:
 DRAINED = gone().taint(LEAVES)
 
 
-@pytest.mark.parametrize(("age", "moves"), [(1800, 0), (7200, 1)])
-def test_a_rollout_whose_newest_pod_is_broken_keeps_no_room_for_good(age: int, moves: int) -> None:
-    found = rollout(1, whole=deployment("other").requests(cpu=2).placed({"b-0": 1, "b-2": 1}), new=["b-2"])
+def larger(found: list[Json]) -> list[Json]:
+    """The rollout is to pods of 3 cpu."""
     for made in (found[0], found[-1]):
         made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    return found
+
+
+@pytest.mark.parametrize(("age", "moves"), [(1800, 0), (7200, 1)])
+def test_a_rollout_whose_newest_pod_is_broken_keeps_no_room_for_good(age: int, moves: int) -> None:
+    both = deployment("other").requests(cpu=2).placed({"b-0": 1, "b-2": 1})
+    found = larger(rollout(1, whole=both, new=["b-2"]))
     condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     found[0]["status"]["conditions"] = [condition]
     newest = next(o for o in found if o["spec"].get("nodeName") == "b-2")
@@ -83,9 +89,8 @@ def blinking() -> list[Json]:
 
 def refused() -> list[Json]:
     """A rollout to larger pods whose surge pod a quota refuses: it goes on with others that it takes away."""
-    found = rollout(1, 1, whole=deployment("other").requests(cpu=2).placed({"b-0": 1}))
+    found = larger(rollout(1, 1, whole=deployment("other").requests(cpu=2).placed({"b-0": 1})))
     for made in (found[0], found[-1]):
-        made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
         made["status"]["conditions"] = [
             {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
         ]
@@ -171,6 +176,33 @@ def test_a_pod_that_waits_for_the_end_of_a_rollouts_last_old_pod_keeps_its_room(
         machines[1].taint(LEAVES)
         machines.append(node("b-2").zone("b").cpu("3200m"))
     assert bool(plan(snapshot(machines, all_made(), late, web())).moves) is not waits
+
+
+APART: dict[str, Any] = {
+    "anti-affinity": lambda other: other.away_from("hostname", owner="other"),
+    "a spread constraint": lambda other: other.spread("hostname"),
+    "one of each revision by itself": lambda other: other.spread("hostname", match_label_keys=(HASH,)),
+}
+
+
+@pytest.mark.parametrize("apart", APART.values(), ids=APART)
+def test_where_the_last_old_pod_stands_a_new_one_will_need_the_room(apart: Any) -> None:
+    """Four nodes for four pods that do not share one: the one more finds none before an old one goes."""
+    machines = [node(n).zone(n[0]).cpu("3200m") for n in ("a-1", "a-2", "a-3", "b-1")]
+    at = [n.object["metadata"]["name"] for n in machines]
+    for last in range(4):
+        old = apart(deployment("other").requests(cpu=2).on_nodes([*at[last:], *at[:last]]))
+        found = larger(rollout(1, 1, whole=old))
+        assert plan(snapshot(node("a-0").zone("a").cpu(2), machines, found, web())).moves == (), last
+
+
+def test_but_not_where_a_set_keeps_its_first_pods_as_they_are() -> None:
+    machines = [node(n).zone(n[0]).cpu("3200m") for n in ("b-1", "a-1")]
+    whole, *pods = objects(stateful_set("other").requests(cpu=2).on_nodes(["b-1", "a-1"]))
+    whole["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    whole["status"] |= {"updateRevision": "other-2", "updatedReplicas": 0}
+    whole["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    assert plan(snapshot(node("a-0").zone("a").cpu(2), machines, whole, *pods, web())).moves
 
 
 def test_that_end_may_take_long_and_nobody_relies_on_it() -> None:
