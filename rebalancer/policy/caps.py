@@ -18,7 +18,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy.ledger import DAY, HOUR, owner_id
 from rebalancer.policy.options import Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import one_run, wait
+from rebalancer.policy.waits import one_run, spread_keys, wait
 
 _Key = tuple[str, str]
 """A cap, as its sentence names it, and what it is counted for."""
@@ -56,7 +56,10 @@ class Caps:
         self._labels = {n.name: n.labels for n in snapshot.nodes}
         self._domains: dict[str, int] = {}
         earlier = options.earlier
-        self._gone = Counter(key for e in earlier.this_cycle for key in _of_cycle(e))
+        # Which is asked of every pod, so only where it matters.
+        pods = snapshot.pods if options.max_per_domain is not None else ()
+        self._keys = sorted(spread_keys({id(p.template): p.template for p in pods}.values()))
+        self._gone = Counter(key for e in earlier.this_cycle for key in self._of_cycle(e))
         self._spent = Counter(self._gone)
         self._times = {(_HOUR, ""): earlier.last_hour}
         self._times |= {(_DAY, owner): times for owner, times in earlier.last_day.items()}
@@ -65,12 +68,12 @@ class Caps:
     def spend(self, pod: Pod, domains: Iterable[str]) -> Reason | None:
         """Counts an eviction and returns None, or returns which cap forbids it and counts nothing.
 
-        `domains`: the domains (key=value) that the pod leaves.
+        `domains`: those (key=value) of which the move mends a constraint.
         """
         owner = self._owners.of(pod)
         top = self._owners.top(owner).counted_as if owner is not None else ""
         evicted = Evicted(top, pod.namespace, pod.node_name, tuple(domains))
-        keys = [*_of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
+        keys = [*self._of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
         for key in keys:
             limit = self._limits.get(key[0])
             if limit is None:
@@ -80,6 +83,14 @@ class Caps:
                 return self._reached(key, top, limit, most)
         self._spent.update(keys)
         return None
+
+    def _of_cycle(self, e: Evicted) -> Iterable[_Key]:
+        """Its domains are all of the node, whichever of them the move is about; those it is about are known
+        where the node is gone, too, and by default constraints."""
+        yield from ((_TOTAL, ""), (_NODE, e.node), (_NAMESPACE, e.namespace), (_OWNER, e.owner))
+        labels = self._labels.get(e.node, {})
+        here = (f"{key}={labels[key]}" for key in self._keys if key in labels)
+        yield from ((_DOMAIN, d) for d in dict.fromkeys((*e.domains, *here)))
 
     def _reached(self, key: _Key, top: str, limit: Limit, most: int) -> Reason:
         what, name = key
@@ -126,11 +137,6 @@ class Caps:
                 if pod.node_name and not pod.finished and not pod.terminating:
                     self._live.update(((_TOTAL, ""), (_NODE, pod.node_name), (_NAMESPACE, pod.namespace)))
         return self._live
-
-
-def _of_cycle(e: Evicted) -> Iterable[_Key]:
-    yield from ((_TOTAL, ""), (_NODE, e.node), (_NAMESPACE, e.namespace), (_OWNER, e.owner))
-    yield from ((_DOMAIN, d) for d in e.domains)
 
 
 # Maintenance windows: when evicting is allowed, as a pure function of time.

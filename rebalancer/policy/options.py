@@ -99,7 +99,7 @@ class Approved(Struct, frozen=True):
 
 class Evicted(Struct, frozen=True):
     """An eviction of the present cycle. `owner`: Kind/namespace/name of the topmost; `domains`: key=value of
-    each domain that the pod left."""
+    each domain of which the move was to mend a constraint."""
 
     owner: str
     namespace: str

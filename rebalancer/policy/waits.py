@@ -22,7 +22,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import HOSTNAME, ZONE, Node, Taint, TaintEffect, Toleration
+from rebalancer.model.node import ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.fingerprints import alike, recipe_of, selects
@@ -472,8 +472,8 @@ Paused = Mapping[str, tuple[str, float]]
 
 
 def spread_keys(templates: Iterable[PodTemplate]) -> set[str]:
-    """The keys whose domains can be out."""
-    return {ZONE, *(c.topology_key for t in templates for c in t.spread)} - {HOSTNAME}
+    """The keys of domains: of zones, and of all that pods of these templates spread over."""
+    return {ZONE, *(c.topology_key for t in templates for c in t.spread)}
 
 
 def openings_of(

@@ -411,7 +411,7 @@ class Evictions(Group):
     max_per_owner: OrNone[NumberOrPercent] = None
     """From one owner, such as a Deployment; a percentage is of its replicas."""
     max_per_domain: OrNone[NumberOrPercent] = None
-    """From one domain, such as a zone; a percentage is of its pods."""
+    """From one domain, such as a zone, whichever constraint its pods go for; a percentage is of its pods."""
     max_total_per_hour: OrNone[NumberOrPercent] = None
     """In total within an hour, over all cycles; a percentage is of all pods that run in the cluster. The
     ledger counts them across restarts."""

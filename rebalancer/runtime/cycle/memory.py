@@ -18,7 +18,7 @@ from rebalancer.engine.config import Witness
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
 from rebalancer.kube.config_maps import Ledgers
 from rebalancer.kube.errors import StatusError
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -187,7 +187,7 @@ class Memory(SharedLedger):
         apart = frozenset(p.uid for p, _ in released(pods))
         self._nodes = {n.name: n for n in snapshot.nodes}
         now, latest = self._clock.now(), self._clock.latest()
-        keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
+        keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
         entries = cut_off(self.ledger.entries, alive, apart, latest)
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.ledger import owner_id
 from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
@@ -140,6 +141,34 @@ def test_earlier_evictions_count(earlier: Earlier, options: dict[str, Any], left
     caps = counting(s, PolicyOptions(earlier=earlier, **options))
     webs = [p for p in s.pods if p.name.startswith("web") and p.node_name.startswith("a")]
     assert [caps.spend(p, [A]) for p in webs].count(None) == left
+
+
+def doubled() -> list[Any]:
+    """Of each workload two pods run on one node of zone a."""
+    return [workload(f"w{i}").placed({f"a-{i}": 2, "b-0": 1, "b-1": 1}).spread("hostname") for i in range(4)]
+
+
+HOST_AND_ZONE = [w.spread("zone", soft=i > 1) for i, w in enumerate(doubled())]
+
+
+@pytest.mark.parametrize(
+    ("webs", "earlier", "gone"),
+    [
+        (HOST_AND_ZONE, (), 2),
+        (doubled(), (), 2),
+        (HOST_AND_ZONE, (Evicted("w", "default", "a-1", ("kubernetes.io/hostname=a-1",)),), 1),
+        (HOST_AND_ZONE, (Evicted("w", "default", "gone", (A,)),), 1),
+    ],
+    ids=["by hostname beside zone", "by hostname alone", "earlier ones, too", "from a node that is gone"],
+)
+def test_a_cap_per_domain_counts_whatever_leaves_it(
+    webs: list[Any], earlier: tuple[Evicted, ...], gone: int
+) -> None:
+    """All these moves mend a constraint by hostname, and evict from zone a."""
+    policy = PolicyOptions(max_per_domain=number(2), earlier=Earlier(earlier))
+    found = plan(snapshot(*nodes(a=4, b=2), *webs), PlanOptions(policy=policy))
+    assert (len(found.moves), len(found.allowed)) == (4, gone)
+    assert {m.waits.code for m in found.moves if m.waits} == {ReasonCode.CAP}
 
 
 @pytest.mark.parametrize(
