@@ -183,7 +183,7 @@ def check_newer_versions(survey: Survey) -> Iterator[Finding]:
 
 def check_scheduler(snapshot: Snapshot) -> Iterator[Finding]:
     """One for each scheduler whose pods wait for it."""
-    for name, pods in sorted(overlooked(snapshot.pods, snapshot.now).items()):
+    for name, pods in sorted(overlooked(snapshot.pods, snapshot.latest).items()):
         reason = silent(name, pods)
         yield Finding(
             Severity.ERROR,

@@ -242,12 +242,14 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     unknown, not absent. `refused`: kinds that were asked for but may not be read, and those that are
     `unclear`. A file cannot say the former: it just has no objects of the kind. `read_namespaces`: the only
     ones whose objects were read; empty = all. `now`: the time that every age is computed from, in seconds
-    since the epoch. `reads`: how each kind was read; no decision depends on it.
+    since the epoch. `apart`: by how many seconds it may be later than that, as two clocks disagree. `reads`:
+    how each kind was read; no decision depends on it.
     """
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     now: float
+    apart: float = 0.0
     source: str = ""
     server_version: str = ""
     kinds: frozenset[str] = frozenset()
@@ -299,10 +301,15 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         """Nodes that Karpenter is about to replace."""
         return to_be_replaced(self.node_claims, self.node_pools, self.nodes, self.pods)
 
+    @property
+    def latest(self) -> float:
+        """The latest that it may be: what protects once it has lasted goes by this."""
+        return self.now + self.apart
+
     @cached_property
     def going(self) -> frozenset[str]:
         """The names of nodes that Karpenter is about to replace now."""
-        return going(self.outgoing, self.now)
+        return going(self.outgoing, self.now, self.latest)
 
     @cached_property
     def over(self) -> tuple[Pod, ...]:
@@ -458,9 +465,9 @@ def to_be_replaced(
     return tuple(outgoing(claims, pinned, {p.metadata.name for p in pools if p.keeps_drifted}))
 
 
-def going(nodes: Iterable[Outgoing], now: float) -> frozenset[str]:
-    """The names of the nodes whose time to be replaced has begun and is not over."""
-    return frozenset(name for name, since, until in nodes if since <= now < until)
+def going(nodes: Iterable[Outgoing], now: float, latest: float) -> frozenset[str]:
+    """The names of the nodes whose time to be replaced may have begun and may not be over."""
+    return frozenset(name for name, since, until in nodes if since <= latest and now < until)
 
 
 def candidates(snapshot: Snapshot) -> frozenset[str]:
@@ -480,9 +487,11 @@ one odd object is told and left out, but a format that is not understood is no c
 _LISTED = 8
 
 
-def warned(snapshot: Snapshot, doubt: str) -> Snapshot:
-    """The snapshot, with one more sentence about what is not known, if there is one."""
-    return replace(snapshot, warnings=(*snapshot.warnings, doubt)) if doubt else snapshot
+def warned(snapshot: Snapshot, doubt: str, apart: float) -> Snapshot:
+    """The snapshot, with why it is not known what time it is, and by how much, if there is a doubt."""
+    # In whole minutes, as for what stays the same no plan is made anew.
+    minutes = 60.0 * round(apart / 60)
+    return replace(snapshot, warnings=(*snapshot.warnings, doubt), apart=minutes) if doubt else snapshot
 
 
 def check_readable(snapshot: Snapshot) -> None:

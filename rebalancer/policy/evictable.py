@@ -612,7 +612,8 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     unasked = (w.unasked_since + UNASKED_FOR for w in snapshot.workloads if w.unasked_since is not None)
     refused = (r.at + options.retry_after for r in options.refused.values())
     every = (*nodes, *heard, *evicted, *hanging, *volumes, *unasked, *refused)
-    first = min((t for t in every if t > now), default=math.inf)
+    both = (t - apart for apart in {0.0, snapshot.apart} for t in every)
+    first = min((t for t in both if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL, *(w.progress_deadline for w in snapshot.workloads))
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

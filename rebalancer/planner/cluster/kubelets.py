@@ -339,13 +339,13 @@ class Kubelets:
     def _unready(self) -> Mapping[object, Mapping[str, list[Pod]]]:
         """The pods that have not begun, ended or become Ready for long, by what they run and by node. One
         that was Ready counts when it has not been for a while, and at once where it crashes."""
-        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
+        index, latest = self._table.index, self._snapshot.latest
         found = defaultdict[object, dict[str, list[Pod]]](lambda: defaultdict(list))
         for p in (*(p for g in self._snapshot.live for p in g.pods if not p.ready), *self._snapshot.over):
             at = _hangs(p) if p.deleted is not None or p.finished else p.symptoms.unbegun or _came(p)
-            if at is None or at > long_ago or p.symptoms.starting or p.node_name not in index:
+            if at is None or at > latest - ARRIVAL or p.symptoms.starting or p.node_name not in index:
                 continue
-            if p.symptoms.crashed is not None or _failed(p) <= self._snapshot.now - _PASSING:
+            if p.symptoms.crashed is not None or _failed(p) <= latest - _PASSING:
                 found[_kin(p.template)][p.node_name].append(p)
         return found
 
@@ -399,7 +399,7 @@ class Kubelets:
 
     def _of_volumes(self) -> Iterator[_Sign]:
         """Of volumes that have been on their way to a node, or from it, for long."""
-        index, long_ago = self._table.index, self._snapshot.now - ARRIVAL
+        index, long_ago = self._table.index, self._snapshot.latest - ARRIVAL
         for a in self._snapshot.attachments:
             made, ends = a.metadata.creation_timestamp, a.metadata.deletion_timestamp
             row, since = index.get(a.spec.node_name), ends or (None if a.status.attached else made)

@@ -98,8 +98,9 @@ def read_live(source: Source, keep: Keep | None = None) -> Loaded:
             options=ReadOptions(may_be_old=True, namespaces=source.namespaces),
             keep=keep,
         )
-        doubt = clock.doubt() if source.now is None else ""
-        return Loaded(warned(snapshot, doubt), connection.context)
+        if source.now is None:
+            snapshot = warned(snapshot, clock.doubt(), clock.latest() - clock.now())
+        return Loaded(snapshot, connection.context)
 
 
 def with_label_users(source: Source, snapshot: Snapshot, planning: PlanOptions) -> PlanOptions:

@@ -62,7 +62,7 @@ class ClusterNow:
         self._planned = {n.name: n for n in snapshot.nodes}
         self.nodes = snapshot.nodes
         self._karpenter = snapshot.node_claims, snapshot.node_pools
-        self._now = now or (lambda: snapshot.now)
+        self._now, self._apart = now or (lambda: snapshot.now), snapshot.apart
         self._pods: Mapping[Identity, Pod] = {}
         self._at_plan, self._snapshot = _by_name(snapshot), snapshot
         self._classes: dict[int, Object] = {}
@@ -89,7 +89,7 @@ class ClusterNow:
             self._karpenter = karpenter
             self._outgoing = to_be_replaced(*karpenter, nodes, self._watched.pods().values())
         # Time alone has nodes replaced, too.
-        renewed = going(self._outgoing, now) != self.simulation.snapshot.going
+        renewed = going(self._outgoing, now, now + self._apart) != self.simulation.snapshot.going
         renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
         # Affinity may mean pods of the namespaces that have certain labels.
         renewed = renewed or _labels(self._watched.namespaces()) != self._labels
@@ -99,7 +99,7 @@ class ClusterNow:
         if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow((*nodes, *self._new)):
-                self.simulation = self._begin(self._watched.snapshot(now))
+                self.simulation = self._begin(replace(self._watched.snapshot(now), apart=self._apart))
             self.nodes = nodes
         live = self._watched.pods()
         known = self._pods

@@ -339,7 +339,7 @@ def live_parts(
             return read_snapshot(connection, now=clock.now, wait=clock.wait, options=options.read)
 
     def checked() -> Snapshot:
-        found = warned(snapshot(), clock.doubt())
+        found = warned(snapshot(), clock.doubt(), clock.latest() - clock.now())
         check_readable(found)
         check_namespaces(found, options.must_exist)
         return found

@@ -14,6 +14,7 @@ import pytest
 from rebalancer.kube import connection
 from rebalancer.kube.connection import ServerTime
 from rebalancer.kube.errors import Target
+from rebalancer.model.quantity import rfc3339
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -32,6 +33,7 @@ from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import FakeTime, connected
+from tests.unit.planner.cluster import test_kubelets as kubelets
 from tests.unit.policy.history.test_stabilization import NOW, RULES, node
 
 HOUR = 3600.0
@@ -80,6 +82,15 @@ def test_an_age_is_the_younger_one(tmp_path: Path) -> None:
         assert evicted(server, tmp_path, "policy: {minPodAge: 1h}")[0] == 0
         server.ahead = 0.0
         assert evicted(server, tmp_path, "policy: {minPodAge: 1h}")[0] == 4
+
+
+@WHOSE
+def test_a_node_is_sick_once_it_is_so_by_one_of_them(ahead: float, tmp_path: Path, monkeypatch: Any) -> None:
+    """Pods of three owners came there an hour ago, and are not Ready."""
+    monkeypatch.setattr(kubelets, "ago", lambda s: rfc3339(real.time() - s))
+    made = [*kubelets.web(), *kubelets.sick(3, 3600)]
+    with ApiServer(made, ahead=ahead) as server:
+        assert evicted(server, tmp_path)[0] == 0
 
 
 SMALL: list[tuple[float | None, str]] = [(0.0, ""), (-50.0, ""), (50.0, ""), (None, "answers have no Date")]

@@ -494,6 +494,8 @@ def test_the_plan_is_made_anew_when_a_node_begins_and_ceases_to_count_as_about_t
     claims = node_claim("c", "n", age=DAY, drifted=1800), node_claim("d", "o", age=DAY, expireAfter="26h")
     now = snapshot(node("n"), node("o"), *claims)
     assert next_change(now, PolicyOptions()) == now.now + 1800
+    assert next_change(replace(now, apart=7200.0), PolicyOptions()) == now.now + 1800
+    assert replace(now, apart=7200.0).going == {"n", "o"}
     later = replace(now, now=now.now + 1800)
     assert (later.going, next_change(later, PolicyOptions())) == (frozenset(), later.now + 1800)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
@@ -227,6 +228,23 @@ def test_a_node_is_not_barred_where_the_pods_may_be_to_blame(case: str) -> None:
     assert len(plan(decoded([*web(), *FREE[case]()])).moves) == 1
 
 
+@pytest.mark.parametrize(
+    "made",
+    [lambda: creating(other(b_0=3), 300), lambda: sick(3, 500), lambda: sick(5, HOUR, well=HOUR - 30)],
+    ids=["no sandbox", "not Ready", "Ready until half a minute ago"],
+)
+@pytest.mark.parametrize(("apart", "moves"), [(0.0, 1), (360.0, 0)])
+def test_what_has_lasted_by_one_of_two_clocks_has_lasted(
+    made: Callable[[], list[Json]], apart: float, moves: int
+) -> None:
+    found = replace(decoded([*web(), *made()]), apart=apart)
+    assert len(plan(found).moves) == moves
+    if not apart:
+        assert next_change(replace(found, apart=120.0), PolicyOptions()) <= next_change(
+            found, PolicyOptions()
+        )
+
+
 @pytest.mark.parametrize(("number", "moves"), [(3, 0), (2, 1)])
 @pytest.mark.parametrize("reason", ["TopologyAffinityError", "UnexpectedAdmissionError"])
 def test_who_needs_cpus_of_its_own_hears_of_others_that_found_none(
@@ -355,6 +373,13 @@ def test_nobody_is_sent_where_volumes_of_its_driver_do_not_come(
     db = storing("db", a_0=3).spread("hostname")
     found = decoded([*objects(nodes(a=2), csi_node("a-0"), csi_node("a-1"), db), *made()])
     assert bool(plan(found).moves) is moves
+
+
+def test_a_volume_has_been_on_its_way_for_long_if_one_of_two_clocks_says_so() -> None:
+    db = storing("db", a_0=3).spread("hostname")
+    made = decoded([*objects(nodes(a=2), csi_node("a-0"), csi_node("a-1"), db), *attaching(3, age=300)])
+    assert not plan(replace(made, apart=360.0)).moves
+    assert next_change(replace(made, apart=120.0), PolicyOptions()) == made.now + 180
 
 
 @pytest.mark.parametrize(
