@@ -36,7 +36,7 @@ SCALE_IN = "rebalancer.io/scale-in"
 """On a Deployment, a ReplicaSet or a namespace: "spread" has its scale-ins steered, "off" has them not."""
 METHOD = "rebalancer.io/method"
 """On a Deployment or a ReplicaSet: how its pods are moved, in the words of `evictions.method`. "replaceFirst"
-also says that the workload bears a pod too many."""
+also says that the workload bears a pod too many; what is none of them forbids evictions."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -75,8 +75,14 @@ class Words(Struct, frozen=True):
         return ", ".join(w or repr(w) for w in (*self.allow, *self.forbid, *self.nothing))
 
 
+EVICT_WORDS = Words(
+    EVICT, "", allow=("true", PREFER, "allow"), forbid=("false", "never", "deny"), nothing=(REFUSE,)
+)
+METHOD_WORDS = Words(METHOD, "", nothing=("replacefirst", "auto", "evict"))
 EVICTION_WORDS = (
-    Words(EVICT, "", allow=("true", PREFER, "allow"), forbid=("false", "never", "deny"), nothing=(REFUSE,)),
+    # Another way of moving says neither yes nor no, but one that nobody knows was meant to protect.
+    METHOD_WORDS,
+    EVICT_WORDS,
     Words(SAFE_TO_EVICT, "cluster-autoscaler", forbid=("false",), nothing=("true",)),
     Words(DO_NOT_DISRUPT, "karpenter", forbid=("true",), nothing=("false",)),
     Words(DO_NOT_EVICT, "karpenter", forbid=("true",), nothing=("false",)),
@@ -88,8 +94,7 @@ EVICTION_WORDS = (
 _PREFIX = "rebalancer.io/"
 _OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BEFORE})
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
-METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
-_EVERY_WORDS = (*EVICTION_WORDS, SCALE_IN_WORDS, METHOD_WORDS)
+_EVERY_WORDS = (*EVICTION_WORDS, SCALE_IN_WORDS)
 _READ = frozenset(words.key for words in _EVERY_WORDS)
 
 _WITHOUT_DATA = 'kubectl patch {} --type=merge -p \'{{"data":null,"binaryData":null}}\''
@@ -106,7 +111,7 @@ def own_verdict(
         said = written.get(PAUSE, "").strip().lower() if where or not pausable else ""
         if said not in ("", "false"):
             return False, f"{where}{PAUSE}={said[:200]}, which counts as a no"
-    if EVICT in labels and not EVICTION_WORDS[0].says(labels[EVICT]):
+    if EVICT in labels and not EVICT_WORDS.says(labels[EVICT]):
         return False, f"the label {EVICT}={labels[EVICT][:200]}, which counts as a no"
     return verdict(annotations, ())
 

@@ -132,13 +132,13 @@ class ReplaceFirst:
         return _no(f"{who} {label}") if who else None
 
     def _method(self, owner: Workload) -> str:
-        """What the settings say, or the annotation of the topmost owner, in small letters; an unknown word
-        of it says evict."""
+        """What the settings say, or the annotation of the topmost owner, in small letters; with an
+        unknown word of it the pods stay."""
         if (found := self._wanted.get(owner.key)) is None:
             said = self._owners.top(owner).metadata.annotations.get(METHOD)
             found = self._options.method.lower()
             if said is not None:
-                found = said.strip().lower() if METHOD_WORDS.says(said) else "evict"
+                found = said.strip().lower() if METHOD_WORDS.clear(said) else "evict"
             self._wanted[owner.key] = found
         return found
 

@@ -78,7 +78,7 @@ WANTED: dict[str, tuple[Any, PolicyOptions, Any]] = {
     "the Deployment says no": (
         patched("Deployment", {"metadata": {"annotations": {"rebalancer.io/method": "evict"}}}, web(), FULL),
         FIRST, None),
-    "a word that nobody knows counts as a no": (
+    "a word that nobody knows, with which the pods stay": (
         patched("Deployment", {"metadata": {"annotations": {"rebalancer.io/method": "surge"}}}, web(), FULL),
         FIRST, None),
 }  # fmt: skip
