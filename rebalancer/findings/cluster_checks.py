@@ -16,7 +16,7 @@ from rebalancer.model.reason import Finding, Severity, plural
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget
-from rebalancer.policy.annotations import EVICT, PAUSE, SCALE_IN, Words, misplaced, unclear
+from rebalancer.policy.annotations import EVICT, METHOD, PAUSE, SCALE_IN, Words, misplaced, unclear
 from rebalancer.policy.circuit_breaker import overlooked, silent
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import KNOWN_KINDS
@@ -218,13 +218,15 @@ def check_released(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
-    """Annotations that forbid because their value is no known word: one finding for each object, and one for
-    all pods of a workload."""
+    """Annotations that forbid because their value is no known word, or that say nothing where they are: one
+    finding for each object, and one for all pods of a workload."""
     foreign, owners = evictable.options.foreign_annotations, evictable.owners
     counts: Counter[tuple[str, Words, str]] = Counter()
     # The decoder makes equal annotations one object.
     each = {id(p.annotations): p.annotations for group in survey.snapshot.live for p in group.pods}
-    on_pods = {i: tuple(unclear(annotations, foreign)) for i, annotations in each.items() if annotations}
+    on_pods = {
+        i: tuple(unclear(annotations, foreign, "Pod")) for i, annotations in each.items() if annotations
+    }
     said = {i for i, found in on_pods.items() if found}
     for group in survey.snapshot.live if said else ():
         if evictable.outside(group.one.namespace) is not None:
@@ -244,7 +246,7 @@ def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]
         parent = owners.parent(w)
         copied = parent.metadata.annotations if parent is not None else {}
         here = f"{w.kind}/{w.namespace}/{w.name}"
-        for words, value in unclear(w.metadata.annotations, foreign):
+        for words, value in unclear(w.metadata.annotations, foreign, w.kind):
             if copied.get(words.key) != value:
                 yield _unclear(here, "", words, value)
         made = w.template if parent is None else None
@@ -253,24 +255,27 @@ def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]
     others = {f"Namespace/{name}": metadata for name, metadata in spaces.items()}
     others |= {f"Node/{node.name}": node.metadata for node in survey.snapshot.nodes}
     for of, metadata in others.items():
-        for words, value in unclear(metadata.annotations, foreign):
+        for words, value in unclear(metadata.annotations, foreign, of.partition("/")[0]):
             yield _unclear(of, "", words, value)
         yield from _misplaced(of, metadata, {})
 
 
 def _misplaced(of: str, metadata: ObjectMeta, on_pods: Mapping[str, str]) -> Iterator[Finding]:
     for say in misplaced(metadata.annotations, {**metadata.labels, **on_pods}):
-        remedy = f"see the annotations of docs/concepts.md: {EVICT}, {PAUSE}, {SCALE_IN}"
+        remedy = f"the annotations that are read: {EVICT}, {PAUSE}, {SCALE_IN}, {METHOD}"
         yield Finding(Severity.WARNING, FindingCode.UNCLEAR_ANNOTATION.value, of, say, remedy, "metadata")
 
 
 def _unclear(of: str, whose: str, words: Words, value: str) -> Finding:
+    say, rather = f"is none of {words.known}: it counts as a no", "write one of them"
+    if words.clear(value):
+        say, rather = "says nothing here", f"it is read on a {' or '.join(words.read)}"
     return Finding(
         Severity.WARNING,
         FindingCode.UNCLEAR_ANNOTATION.value,
         of,
-        f"{whose}{words.key}: {value[:200]!r} is none of {words.known}: it counts as a no",
-        f"write one of them; remove the annotation if nothing is meant ({words.key}-)",
+        f"{whose}{words.key}: {value[:200]!r} {say}",
+        f"{rather}; remove the annotation if nothing is meant ({words.key}-)",
         "" if whose else "metadata.annotations",
     )
 

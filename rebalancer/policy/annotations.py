@@ -37,6 +37,8 @@ SCALE_IN = "rebalancer.io/scale-in"
 METHOD = "rebalancer.io/method"
 """On a Deployment or a ReplicaSet: how its pods are moved, in the words of `evictions.method`. "replaceFirst"
 also says that the workload bears a pod too many; what is none of them forbids evictions."""
+ROLLOUTS = "rebalancer.io/rollouts"
+"""A label of namespaces, by which the policies of `deploy/prevention` choose them."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -52,13 +54,15 @@ PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 
 class Words(Struct, frozen=True):
     """What the values of one annotation mean, upper and lower case alike. `tool`: whose it is; "" = ours.
-    A value that is none of them forbids: whoever wrote it wanted something, and it may have been a no."""
+    A value that is none of them forbids: whoever wrote it wanted something, and it may have been a no.
+    `read`: the kinds on which the words say something; empty: on all."""
 
     key: str
     tool: str = ""
     allow: tuple[str, ...] = ()
     forbid: tuple[str, ...] = ()
     nothing: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
     def says(self, value: str) -> bool | None:
         """Whether the value allows or forbids; None if it says nothing."""
@@ -78,7 +82,7 @@ class Words(Struct, frozen=True):
 EVICT_WORDS = Words(
     EVICT, "", allow=("true", PREFER, "allow"), forbid=("false", "never", "deny"), nothing=(REFUSE,)
 )
-METHOD_WORDS = Words(METHOD, "", nothing=("replacefirst", "auto", "evict"))
+METHOD_WORDS = Words(METHOD, nothing=("replacefirst", "auto", "evict"), read=("Deployment", "ReplicaSet"))
 EVICTION_WORDS = (
     # Another way of moving says neither yes nor no, but one that nobody knows was meant to protect.
     METHOD_WORDS,
@@ -92,8 +96,14 @@ EVICTION_WORDS = (
 )
 """What is said of evictions, in order of precedence."""
 _PREFIX = "rebalancer.io/"
+_LABELS = frozenset({ROOM, ROLLOUTS})
 _OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BEFORE})
-SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
+SCALE_IN_WORDS = Words(
+    SCALE_IN,
+    allow=("spread", "true"),
+    forbid=("off", "false"),
+    read=("Deployment", "ReplicaSet", "Namespace"),
+)
 _EVERY_WORDS = (*EVICTION_WORDS, SCALE_IN_WORDS)
 _READ = frozenset(words.key for words in _EVERY_WORDS)
 
@@ -119,7 +129,7 @@ def own_verdict(
 def misplaced(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
     """What is written under a key of ours that is none, or as a label, in words."""
     for key in labels:
-        if key.startswith(_PREFIX) and key != ROOM:
+        if key.startswith(_PREFIX) and key not in _LABELS:
             yield f"{key} is a label; what it is to say has to be an annotation"
     for key in annotations:
         if key.startswith(_PREFIX) and key not in _OURS:
@@ -139,10 +149,12 @@ def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[b
     return None
 
 
-def unclear(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> Iterator[tuple[Words, str]]:
-    """Annotations whose value is no word that is known, with the value."""
+def unclear(
+    annotations: Mapping[str, str], foreign: tuple[str, ...], kind: str
+) -> Iterator[tuple[Words, str]]:
+    """Annotations whose value is no word that is known, or that say nothing on this kind, with the value."""
     for words, value in _written(annotations, foreign, _EVERY_WORDS):
-        if not words.clear(value):
+        if not words.clear(value) or (words.read and kind not in words.read):
             yield words, value
 
 

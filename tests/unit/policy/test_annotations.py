@@ -18,6 +18,7 @@ from rebalancer.policy.annotations import (
     METHOD,
     PAUSE,
     PAUSE_DOMAIN,
+    ROLLOUTS,
     SCALE_IN,
     SCALE_IN_WORDS,
     Words,
@@ -122,6 +123,29 @@ def test_a_key_that_looks_like_ours_is_a_finding(place: str, part: str, key: str
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "place", "read"),
+    [
+        (METHOD, "replaceFirst", "pod", False),
+        (METHOD, "replaceFirst", "namespace", False),
+        (METHOD, "replaceFirst", "deployment", True),
+        (METHOD, "replaceFirst", "owner", True),
+        (SCALE_IN, "spread", "pod", False),
+        (SCALE_IN, "spread", "namespace", True),
+    ],
+)
+def test_a_word_where_nobody_reads_it_is_a_finding(key: str, value: str, place: str, read: bool) -> None:
+    told = [f.message for f in named("unclear-annotation", zones(), *said(**{place: {key: value}}))]
+    whose = "2 of its pods: " if place == "pod" else ""
+    assert told == ([] if read else [f"{whose}{key}: {value!r} says nothing here"])
+    assert code(said(**{place: {key: value}})) is None
+
+
+def test_the_label_that_chooses_namespaces_for_the_policies_is_no_finding() -> None:
+    things = patched("Namespace", {"metadata": {"labels": {"rebalancer.io/rollouts": "spread"}}}, *said())
+    assert not named("unclear-annotation", zones(), *things)
+
+
+@pytest.mark.parametrize(
     ("source", "annotations"),
     [
         ("descheduler", {PREFER_NO: "true"}),
@@ -221,9 +245,10 @@ def test_a_value_that_is_no_word_forbids_and_is_a_finding(words: Words, value: s
 
 @pytest.mark.parametrize("words", [*EVICTION_WORDS, SCALE_IN_WORDS], ids=lambda w: w.key)
 def test_every_word_is_clear_and_nothing_but_a_word_for_yes_allows(words: Words) -> None:
+    foreign = ("descheduler", "karpenter", "cluster-autoscaler")
     for word in (*words.allow, *words.forbid, *words.nothing):
         for spelled in (word, word.upper(), f" {word}\n"):
-            assert not list(unclear({words.key: spelled}, ("descheduler", "karpenter", "cluster-autoscaler")))
+            assert not list(unclear({words.key: spelled}, foreign, "ReplicaSet"))
             assert words.says(spelled) is (word in words.allow or (None if word in words.nothing else False))
     assert "false" not in words.allow
     assert words.says("no") is False
@@ -269,7 +294,7 @@ def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
     modules = map(import_module, ("rebalancer.policy.annotations", "rebalancer.policy.evictable"))
     texts = [v for module in modules for v in vars(module).values() if isinstance(v, str)]
     keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)}
-    keys -= {PAUSE_DOMAIN, FOR_RUN, SCALE_IN, ROOM}
+    keys -= {PAUSE_DOMAIN, FOR_RUN, SCALE_IN, ROOM, ROLLOUTS}
     assert len(keys) > 5
     assert keys == set(STEERING), (
         "what is on the brake, and scale-in, are asked for by themselves, not of pods"
