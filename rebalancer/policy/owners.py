@@ -631,9 +631,10 @@ class Owners:
 
 
 def _is_present(replica_set: Workload, deployment: Workload) -> bool:
-    """Whether it is of the revision that its Deployment has come to."""
+    """Whether it is of the revision that its Deployment has come to. By Recreate that is said only once the
+    old pods are gone: until then the former ReplicaSet has the mark, and wants none."""
     its, present = (w.metadata.annotations.get(_REVISION) for w in (replica_set, deployment))
-    return its is not None and its == present
+    return its is not None and its == present and replica_set.replicas > 0
 
 
 def _names(owner: Workload) -> Iterator[str]:

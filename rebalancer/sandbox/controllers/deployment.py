@@ -262,9 +262,10 @@ class Deployments(OwnerController):
         if not kubelet.terminating(owner):
             new, old = self._sets(owner)
             paused = bool(owner["spec"].get("paused"))
-            if new is None and not paused:
+            waits = _recreates(owner) and not paused and not self._emptied(old)
+            if new is None and not paused and not waits:
                 new = self._made(owner, old)
-            if new is not None:
+            if new is not None and not waits:
                 self._scale(owner, new, old, paused=paused)
                 self._clean(owner)
         self._status(key)
@@ -308,16 +309,18 @@ class Deployments(OwnerController):
 
         self.store.modify(DEPLOYMENTS, owner["metadata"]["name"], owner["metadata"]["namespace"], change)
 
+    def _emptied(self, old: list[Object]) -> bool:
+        """Whether they want no pods and none of theirs is left; else their status tells when."""
+        busy = [s for s in old if kubelet.replicas_of(s)]
+        for found in busy:
+            self._resize(found, 0)
+        there = (p for s in old for p in kubelet.owned_pods(self.store, s))
+        return not busy and all(map(kubelet.finished, there))
+
     def _scale(self, owner: Object, new: Object, old: list[Object], *, paused: bool) -> None:
         wanted = kubelet.replicas_of(owner)
         busy = [s for s in old if kubelet.replicas_of(s)]
-        recreates = _recreates(owner)
-        if recreates and not paused:
-            for found in busy:
-                self._resize(found, 0)
-            if any(not kubelet.finished(p) for s in old for p in kubelet.owned_pods(self.store, s)):
-                return  # their sets' status tells when they are gone
-        if not busy or recreates:
+        if not busy:
             self._resize(new, wanted)
             return
         if paused:

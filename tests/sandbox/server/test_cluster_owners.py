@@ -130,8 +130,8 @@ def test_a_deployment_rolls_without_losing_what_it_promises() -> None:
         assert pods(cluster) == cluster.store.list("ReplicaSet") == []
 
 
-def test_recreate_waits_until_the_old_pods_are_gone() -> None:
-    most = 0
+def test_recreate_makes_the_next_replica_set_once_the_old_pods_are_gone() -> None:
+    most, beside = 0, list[int]()
     deployment = workload("Deployment", 2, strategy={"type": "Recreate"})
     with Cluster([*NODES, deployment], **QUICK) as cluster:
         cluster.settle()
@@ -139,6 +139,8 @@ def test_recreate_waits_until_the_old_pods_are_gone() -> None:
         def watch(event: Event) -> None:
             nonlocal most
             most = max(most, len(pods(cluster)) if event.resource.kind == "Pod" else 0)
+            if event.resource.kind == "ReplicaSet" and event.type == "ADDED":
+                beside.append(len(pods(cluster)))
 
         cluster.store.subscribe(watch)
 
@@ -148,7 +150,7 @@ def test_recreate_waits_until_the_old_pods_are_gone() -> None:
         cluster.store.modify("Deployment", "web", "default", change)
         cluster.settle()
         assert [p["metadata"]["labels"]["v"] for p in pods(cluster)] == ["2", "2"]
-        assert most == 2
+        assert (most, beside) == (2, [0])
 
 
 def test_a_stateful_set_starts_in_order_and_keeps_names_and_claims() -> None:

@@ -724,16 +724,26 @@ def test_a_rollout_to_other_nodes_keeps_the_room_for_all_of_them(strategy: Json)
         assert len(plan(snapshot(machines, rolls, web())).moves) == moves
 
 
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("marks", [{}, {"deployment.kubernetes.io/revision": "1"}], ids=["bare", "marked"])
 @pytest.mark.parametrize(("cpu", "moves"), [(2, 1), (3, 0)])
-def test_between_two_revisions_room_is_kept_for_the_next_one(cpu: int, moves: int) -> None:
-    """By Recreate the pods of the old one, of 2 cpu, have to be gone first."""
+def test_between_two_revisions_room_is_kept_for_the_next_one(
+    cpu: int, moves: int, marks: Json, ends: bool
+) -> None:
+    """By Recreate the pods of the old one, of 2 cpu, have to be gone first, and only then the Deployment's
+    mark moves on."""
     rolls = objects(deployment("other").requests(cpu=2).selects(**ZONE_B).placed({"b-1": 1}))
     deploy, old, last = rolls
     deploy["spec"]["strategy"] = {"type": "Recreate"}
     deploy["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cpu)}}
     deploy["status"] |= {"replicas": 0, "updatedReplicas": 0}
     old["spec"]["replicas"] = 0
-    last["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    for one in (deploy, old):
+        one["metadata"]["annotations"] = marks
+    if ends:
+        last["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    else:
+        deploy["status"]["replicas"] = 1
     assert len(plan(snapshot(A, node("b-1").zone("b").cpu(3), rolls, web())).moves) == moves
 
 
