@@ -23,6 +23,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import HASH, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.placing import Placing, by_template
+from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions
 from rebalancer.planner.planner import plan
 from rebalancer.prevention.rollouts import tells_revisions
@@ -113,7 +114,7 @@ class World:
         """To that share of the replicas in the snapshot."""
         work = self.works[key]
         wanted = max(2, round(work.base * share))
-        pods = self._pods(key)
+        pods = self.pods_of(key)
         work.owner = replace(work.owner, replicas=wanted)
         if wanted < len(pods):
             for pod in self._first_to_go(work.owner, pods)[: len(pods) - wanted]:
@@ -122,7 +123,7 @@ class World:
 
     def roll_out(self, key: str) -> None:
         """A new revision, by a rolling update."""
-        work, old = self.works[key], self._pods(key)
+        work, old = self.works[key], self.pods_of(key)
         work.revision += 1
         before, wanted = work.owner, work.owner.replicas
         template = self._template(work.template, work.revision)
@@ -192,7 +193,8 @@ class World:
             self.pods.pop(pod.uid or pod.key)
         self._again(waiting)
 
-    def _pods(self, key: str) -> list[Pod]:
+    def pods_of(self, key: str) -> list[Pod]:
+        """Those of a ReplicaSet."""
         return [p for uid, p in self.pods.items() if self._of.get(uid) == key]
 
     def _create(self, work: Work, number: int) -> list[Pod]:
@@ -334,7 +336,8 @@ _PODS = 5_000
 
 
 def restart_findings(snapshot: Snapshot, options: PlanOptions, plan: Plan) -> tuple[Finding, ...]:
-    """Deployments whose constraints keep an excess after the plan and would keep less after a restart."""
+    """Deployments whose constraints keep an excess after the plan and would keep less after a restart, whose
+    pods land only where a move's may."""
     left: dict[tuple[str, str], list[ConstraintResult]] = {}
     for c in plan.constraints:
         if c.in_scope and c.constraint.hard and c.residual_excess:
@@ -350,6 +353,8 @@ def restart_findings(snapshot: Snapshot, options: PlanOptions, plan: Plan) -> tu
 def _found(
     snapshot: Snapshot, options: PlanOptions, left: dict[tuple[str, str], list[ConstraintResult]]
 ) -> Iterator[Finding]:
+    simulation = Simulation(snapshot, options.scheduler)
+    index = simulation.state.table.index
     for (namespace, name), constraints in left.items():
         owner = snapshot.workloads_by_name.get(("Deployment", namespace, name))
         sets = [
@@ -369,7 +374,10 @@ def _found(
         world.roll_out(sets[0])
         gained = before - measure(world).excess
         now, stays = sum(c.excess for c in constraints), sum(c.residual_excess for c in constraints)
-        if now - gained < stays and sum(not p.node_name for p in world.pods.values()) <= waiting:
+        refuses = simulation.refuses(world.works[sets[0]].template)
+        unfit = any(refuses[index[p.node_name]] for p in world.pods_of(sets[0]) if p.node_name)
+        waits = sum(not p.node_name for p in world.pods.values())
+        if now - gained < stays and waits <= waiting and not unfit:
             yield Finding(
                 Severity.INFO,
                 RestartCode.WOULD_HELP.value,
