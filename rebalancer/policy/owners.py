@@ -249,9 +249,24 @@ class Owners:
 
     @remembered(by=lambda owner: owner.key)
     def youngest(self, owner: Workload) -> Pod | None:
-        """The pod that was made last for the application, of whatever revision."""
-        there = (p for w in self._family(owner) for p in self.active(w))
+        """The pod that was made last for the application, of whatever revision; where none is active, of
+        those that end or have ended: between two tries of a Job, say."""
+        family = self._family(owner)
+        there = [p for w in family for p in self.active(w)]
+        there = there or [p for w in family for p in self._over.get(w.key, ())]
         return max(there, key=lambda p: p.created or 0.0, default=None)
+
+    @cached_property
+    def _over(self) -> Mapping[str, list[Pod]]:
+        """By owner: its pods that are finished or being deleted."""
+        found: dict[str, list[Pod]] = defaultdict(list)
+        for pod in self._snapshot.over:
+            if (owner := self.of(pod)) is not None:
+                found[owner.key].append(pod)
+        return found
+
+    def _ending(self, owner: Workload) -> list[Pod]:
+        return [p for p in self._over.get(owner.key, ()) if p.terminating]
 
     def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
         """Owners in a rollout; their pods of former revisions that go, the first ones first; for how many of
@@ -300,19 +315,20 @@ class Owners:
     def _given_up(self, owner: Workload) -> bool:
         """Whether a rollout that is late is broken: its newest pod has not become Ready in an hour."""
         why, newest = failing(owner), self.youngest(owner)
-        if why is None or why.code is not ReasonCode.OWNER_DEGRADED or newest is None or newest.ready:
+        if why is None or why.code is not ReasonCode.OWNER_DEGRADED or newest is None:
+            return False
+        if newest.ready or newest.terminating or newest.finished:
             return False
         return newest.created is not None and self._snapshot.now - newest.created > _BROKEN
 
     @cached_property
     def lacking(self) -> frozenset[str]:
         """Namespaces in which an owner has fewer pods than it wants: it takes what a quota has free first."""
-        ending = Counter(o.key for p in self._snapshot.over if p.terminating and (o := self.of(p)))
         return frozenset(
             w.namespace
             for w in self._snapshot.workloads
             if w.kind in REPLICATED
-            and w.replicas > len(self.active(w)) + (ending[w.key] if w.kind == "StatefulSet" else 0)
+            and w.replicas > len(self.active(w)) + len(self._ending(w)) * (w.kind == "StatefulSet")
         )
 
     def restarting(self, pod: Pod) -> Reason | None:
@@ -422,24 +438,12 @@ class Owners:
         wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
         if owner.kind == "DaemonSet":
             # What it wants is not known of a new node; what ends it makes anew, wherever it can.
-            lacks = self._left_by_daemons[owner.key] - {p.node_name for p in active}
+            ending = {p.node_name for p in self._ending(owner)} & self._snapshot.node_names
+            lacks = ending - {p.node_name for p in active}
             wanted = len(active) + len(lacks) if wanted else 0
             return self._scaling(owner, wanted, active)
         scaling = self._scaling(owner, wanted, active) if not failing(owner) else None
         return scaling or self.why_not(owner)
-
-    @cached_property
-    def _left_by_daemons(self) -> Mapping[str, set[str]]:
-        """By DaemonSet: the nodes on which a pod of it ends."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for p in self._snapshot.over:
-            if (
-                p.terminating
-                and p.node_name in self._snapshot.node_names
-                and (owner := self.of(p)) is not None
-            ):
-                found[owner.key].add(p.node_name)
-        return found
 
     def _scaling(self, owner: Workload, wanted: int, active: list[Pod]) -> Reason | None:
         if len(active) == wanted:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, deployment, node, objects, snapshot, stateful_set, workload
+from tests.support.build import ago, deployment, job, node, objects, snapshot, stateful_set, workload
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import HASH, LEAVES, ZONE_B, given, gone, other, rollout, web
 
@@ -121,6 +121,32 @@ def beside_a_new_sister() -> list[Any]:
     return [*machines, *both, *little]
 
 
+def tried_again() -> list[Json]:
+    """A Job whose only pod has failed: the next one, with the same sidecar, comes in some minutes."""
+    found = given(objects(job("batch").requests(cpu=2).placed({"b-1": 1})), b_1="1")
+    found[0]["status"], found[-1]["status"] = {"failed": 1}, {"phase": "Failed"}
+    return found
+
+
+def recreated() -> list[Any]:
+    """A Deployment all of whose pods end before it makes the next ones, with the same sidecar."""
+    found = given(objects(deployment("other").requests(cpu=2).placed({"b-0": 1})), b_0="1")
+    found[0]["spec"]["strategy"] = {"type": "Recreate"}
+    found[0]["status"] |= {"replicas": 0, "updatedReplicas": 0}
+    found[1]["spec"]["replicas"] = 0
+    found[-1]["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    return [DRAINED, *found]
+
+
+def recreated_late() -> list[Any]:
+    """It takes long, and the last pod was broken."""
+    found = recreated()
+    condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    found[1]["status"]["conditions"] = [condition]
+    found[-1]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    return found
+
+
 MOMENTS: dict[str, tuple[list[Any], int]] = {
     "a rollout that is late": ([FULL, *late()], 1),
     "a drained pod that was resized": (resized(), 1),
@@ -132,6 +158,9 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
     "a drained pod beside a new one": (beside_a_new_one(), 2),
     "one beside a new one that is alike": (beside_a_new_sister(), 3),
+    "a Job whose pod has failed": (tried_again(), 1),
+    "a Deployment that recreates its pods": (recreated(), 1),
+    "one that does, and is late": (recreated_late(), 1),
 }
 
 
