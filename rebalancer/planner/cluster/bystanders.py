@@ -132,11 +132,11 @@ class SpokenFor:
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         every = {id(p.template): p.template for p, _ in pods}
         slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
-        # First those that are nominated, for their nodes are theirs; then the largest, so that as many as can
-        # be find a node.
-        able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
-        held = {i for i in able if key_of(pods[i][0]) in state.nominated}
-        order = sorted(able, key=lambda i: (i not in held, slots[id(pods[i][0].template)], i))
+        # First those that are nominated, for their nodes are theirs, and those that come first; then the
+        # largest, so that as many as can be find a node.
+        able = [(i, p, id(p.template)) for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
+        able.sort(key=lambda a: (key_of(a[1]) not in state.nominated, a[2] not in early, slots[a[2]]))
+        order = [i for i, *_ in able]
         with state.removed(ending), state.unhindered(*(key_of(p) for p, _ in pods)):
             placing = Placing(state, self._down, kept=simulation.daemons.kept)
             placing.place(by_template((("to come", i), pods[i][0].template) for i in order))

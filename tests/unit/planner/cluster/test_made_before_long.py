@@ -260,3 +260,19 @@ def test_nor_on_the_end_of_those_that_it_takes_away_next() -> None:
     api = deployment("api").requests(cpu="3100m").selects(**ZONE_B).placed({"b-9": 1})
     machines = [node("a-0").zone("a").cpu(2), *roomy, *pool, leaves]
     assert plan(snapshot(machines, found, api, web())).moves == ()
+
+
+def test_where_a_new_pod_finds_its_node_first_it_is_a_drained_one_that_would_find_none() -> None:
+    """Two of them have b-1, and the one of 3100m b-2; web can go to b-1 alone."""
+    new, *drained = (
+        deployment(name).requests(cpu=cpu).selects(**ZONE_B).placed({at: 1})
+        for name, cpu, at in (("new", 3, ""), ("api", "3100m", "b-0"), ("apj", 3, "b-0"))
+    )
+    fresh = objects(new)
+    fresh[-1]["metadata"]["creationTimestamp"] = ago(8)
+    fresh[-1]["status"] = {"phase": "Pending"}
+    for cpu, moves in ((6, 0), ("6600m", 1)):
+        machines = [node(n).zone(n[0]).cpu(c).label("web", "") for n, c in (("a-0", 2), ("b-1", cpu))]
+        machines += [node("b-2").zone("b").cpu("3200m"), gone().cpu(8).taint(LEAVES)]
+        found = plan(snapshot(machines, fresh, drained, web().selects(web="")))
+        assert len(found.moves) == moves, cpu
