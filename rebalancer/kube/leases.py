@@ -164,7 +164,7 @@ _ROLES = ("-read", "-evict")
 
 class Found(Struct, frozen=True):
     """An object as it was found. `holder`: of a lease, who holds it; "" = nobody. `old`: by the holder's own
-    clock, which may be wrong, it was last `renewed` long ago."""
+    clock, which may be wrong, it was last `renewed` long ago. `lasts`: seconds from a renewal on."""
 
     place: Place
     version: str
@@ -172,6 +172,21 @@ class Found(Struct, frozen=True):
     holder: str = ""
     old: bool = False
     renewed: str = ""
+    lasts: float = 0.0
+
+
+class Renewals:
+    """Which leases are still renewed, as seen from here: what they say of it is by their holders' clocks."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Place, tuple[str, float]] = {}
+
+    def run_out(self, place: Place, renewed: str, lasts: float) -> bool:
+        """Whether it was not renewed for as long as it lasts, so that nobody acts by it."""
+        now = time.monotonic()
+        last, since = self._seen.get(place, ("", now))
+        self._seen[place] = renewed, since if renewed == last else now
+        return now - self._seen[place][1] > lasts
 
 
 class _FoundMeta(Struct, frozen=True, rename="camel"):
@@ -291,4 +306,5 @@ def _found(item: _Item, connection: Connection) -> Found:
         spec.holder_identity,
         old,
         spec.renew_time,
+        spec.lease_duration_seconds,
     )

@@ -31,7 +31,7 @@ from rebalancer.kube.config_maps import (
 )
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
-from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
+from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, Renewals, find_one
 from rebalancer.kube.lists import pages
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
@@ -336,7 +336,7 @@ def _seen_by(
     began = time.monotonic()
     seen: list[str] = []
     open_ = {lease.place: "" for lease in leases if lease.holder}
-    renewed: dict[Place, tuple[str, float]] = {}
+    renewals = Renewals()
     while open_:
         for place in list(open_):
             try:
@@ -344,7 +344,6 @@ def _seen_by(
             except KubeError as e:
                 open_[place] = f"lease {place.namespace}/{place.name} cannot be read: {e}"
                 continue
-            now = time.monotonic()
             if lease is None or not lease.spec.holder_identity:
                 del open_[place]
                 continue
@@ -354,11 +353,7 @@ def _seen_by(
                 seen.append(who)
                 del open_[place]
                 continue
-            record, since = renewed.setdefault(place, (lease.spec.renew_time, now))
-            if record != lease.spec.renew_time:
-                renewed[place] = lease.spec.renew_time, now
-            elif now - since > lease.spec.lease_duration_seconds:
-                # Nobody acts by a lease that has run out.
+            if renewals.run_out(place, lease.spec.renew_time, lease.spec.lease_duration_seconds):
                 del open_[place]
                 continue
             open_[place] = f"{who} has not shown within {patience:g} s that it saw the pause: " + _why(

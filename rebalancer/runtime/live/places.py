@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.config import IN_CLUSTER
@@ -21,7 +22,7 @@ from rebalancer.kube.config_maps import Component, Ledgers, Place, by_run, claim
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
-from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
+from rebalancer.kube.leases import BrakeSeen, Found, Renewals, find, find_one, granted
 from rebalancer.model.quantity import epoch
 from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
@@ -165,6 +166,33 @@ def survey(
     )
 
 
+def _survey_to_act(
+    settings: Settings,
+    connection: Connection,
+    watched: Renewals,
+    *,
+    wait: Wait,
+    backoff: Backoff = DEFAULT_BACKOFF,
+) -> Survey:
+    """A `survey`. For who evicts no lease is `old` by its holder's clock alone: one that seems so is watched
+    until it is renewed, or has run out. Raises KubeError."""
+    found = survey(settings, connection, wait=wait, backoff=backoff)
+    leases, most = {x.place: x for x in found.leases}, settings.leader_election.lease_duration
+
+    def doubtful() -> list[Found]:
+        some = [x for x in leases.values() if x.holder and x.old and settings.evictions.enabled]
+        return [x for x in some if not watched.run_out(x.place, x.renewed, min(x.lasts, most))]
+
+    while (some := doubtful()) and not wait(_AGAIN):
+        for x in some:
+            now = find_one(connection, "lease", x.place, wait=wait, backoff=backoff)
+            if now is None:
+                del leases[x.place]
+            else:
+                leases[x.place] = replace(now, old=now.renewed == x.renewed)
+    return replace(found, leases=list(leases.values()))
+
+
 def usual_homes(settings: Settings, connection: Connection, namespace: str = "") -> list[str]:
     """The namespaces that come to mind where nobody says where the tool is."""
     named = namespace or settings.ledger.namespace
@@ -226,9 +254,10 @@ def places_of(
     """
     home, found, none_yet = own_home(settings, connection), Survey(), False
     if not known_home(settings, connection):
-        found = survey(settings, connection, wait=wait, backoff=backoff)
+        watched = Renewals()
+        found = _survey_to_act(settings, connection, watched, wait=wait, backoff=backoff)
         if _without_brake(found):
-            found = survey(settings, connection, wait=wait, backoff=backoff)
+            found = _survey_to_act(settings, connection, watched, wait=wait, backoff=backoff)
         there = _installed(found, settings, home)
         home = there or home
         none_yet = not found.blind and home not in found.granted and _makes_its_own(found, there, home)
@@ -374,9 +403,9 @@ def make_brake(
         log.warning("%s, by which people pause evictions, cannot be created: %s", brake, e)
     if not leads:
         return
-    began = time.monotonic()
+    began, watched = time.monotonic(), Renewals()
     while True:
-        found = survey(settings, connection, wait=wait)
+        found = _survey_to_act(settings, connection, watched, wait=wait)
         for other in found.brakes:
             what = other.place.kubectl
             why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")

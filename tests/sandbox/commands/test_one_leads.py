@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -29,13 +30,17 @@ def server() -> Iterator[ApiServer]:
         yield s
 
 
+def stamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def held(server: ApiServer, renewed: datetime, namespace: str = "default", **labels: str) -> None:
     """A lease that somebody called `other` holds."""
     spec = {
         "holderIdentity": "other",
         "leaseDurationSeconds": 1,
         "leaseTransitions": 7,
-        "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "renewTime": stamp(renewed),
     }
     meta: dict[str, Any] = {"name": "rebalancer", "namespace": namespace, "labels": labels}
     server.store.create(
@@ -134,6 +139,34 @@ def test_once_on_a_laptop_meets_the_daemon_in_another_namespace(server: ApiServe
     done = call(server, tmp_path, "once", "--execute")
     assert done.returncode == 1
     assert "other leads by lease ops/rebalancer" in done.stderr
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["leads", "begins when this one does"])
+def test_who_leads_by_a_clock_that_is_far_behind_is_seen(later: bool, tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+        (tmp_path / "c.yaml").write_text(SOON)
+        ended = threading.Event()
+
+        def renew(o: dict[str, Any]) -> None:
+            o["spec"]["renewTime"] = stamp(datetime.now(UTC) - timedelta(minutes=15))
+
+        def lead() -> None:
+            until(lambda: not later or bool(server.store.list("Lease")))
+            held(server, datetime.now(UTC) - timedelta(minutes=15), "ops")
+            while not ended.wait(0.2):
+                server.store.modify("Lease", "rebalancer", "ops", renew)
+
+        other = threading.Thread(target=lead)
+        other.start()
+        there = Until(lambda: server.store.find("Lease", "rebalancer", "ops") is not None)
+        server.faults.add(there, verb="list", resource="leases", skip=2 * later)
+        done = call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
+        ended.set()
+        other.join()
+        assert done.returncode == 1
+        assert "other leads by lease ops/rebalancer" in done.stderr
+        assert evictions(server) == 0
 
 
 def test_of_several_installations_one_has_to_be_named(server: ApiServer, tmp_path: Path) -> None:
