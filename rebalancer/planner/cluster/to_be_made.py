@@ -138,8 +138,10 @@ def to_be_made(
     if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
     if ends:
-        # They may stay for long, too: until all new ones are Ready.
-        found.append(found[0]._replace(ends=ends))
+        # They may stay for long, too: until all new ones are Ready. Where they end, nobody makes them anew.
+        over = {*map(key_of, ends)}
+        back = [p for p in found[0].leaving if key_of(p) not in over]
+        found.append(found[0]._replace(leaving=back, ends=ends))
     every = (*again, *left, *(r for r, _ in rolls), *coming)
     found += (
         whole(attrgetter(mine))

@@ -276,3 +276,20 @@ def test_where_a_new_pod_finds_its_node_first_it_is_a_drained_one_that_would_fin
         machines += [node("b-2").zone("b").cpu("3200m"), gone().cpu(8).taint(LEAVES)]
         found = plan(snapshot(machines, fresh, drained, web().selects(web="")))
         assert len(found.moves) == moves, cpu
+
+
+def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:
+    """Of the other's three pods two are to be: one on a-0, one on b-0, and web's drained one there alone."""
+    whole = deployment("other").requests(cpu="1500m").placed({"z-0": 2, "b-0": 1})
+    found = rollout(1, 1, whole=whole, new=["b-0"])
+    found[0]["spec"]["replicas"] = 2
+    new = next(o for o in found if o["spec"].get("nodeName") == "b-0")
+    new["metadata"]["creationTimestamp"] = ago(8)
+    new["status"] = {"phase": "Pending"}
+    del new["spec"]["nodeName"]
+    sizes = {"a-0": 6, "a-1": 2, "b-0": 4, "c-0": 2}
+    machines = [node(n).zone(n[0]).cpu(cpu) for n, cpu in sizes.items()]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    apart = deployment("web").spread("hostname").requests(cpu="1500m")
+    apart.placed({"a-0": 2, "a-1": 1, "c-0": 1, "z-0": 1})
+    assert plan(snapshot(machines, leaves, found, apart)).moves == ()
