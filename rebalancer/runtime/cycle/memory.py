@@ -455,8 +455,9 @@ class Memory(SharedLedger):
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it evicted and ended as it should, or everything is as it should be. That
         closes a circuit breaker for good whose time is over."""
+        # By the clock by which that is over: a later time would close what another trips until then.
         if well and self.ledger.circuit.trips and self.circuit_waits() is None:
-            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.latest()))
+            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.now()))
         if self._looked and self.rules.stabilization > 0:
             self.ledger = replace(self.ledger, looked=self._clock.latest())
         self.save()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube import connection
+from rebalancer.kube.config_maps import Ledgers
 from rebalancer.kube.connection import ServerTime
 from rebalancer.kube.errors import Target
 from rebalancer.model.quantity import rfc3339
@@ -29,8 +30,8 @@ from tests.sandbox.cycle.limits.test_caps import capped
 from tests.support.build import objects
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import evictions
-from tests.support.runs.machine import Machine
-from tests.support.runs.one_cycle import SKEWED
+from tests.support.runs.machine import PLACE, QUICK, Machine
+from tests.support.runs.one_cycle import PATIENT, SKEWED
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import FakeTime, connected
 from tests.unit.planner.cluster import test_kubelets as kubelets
@@ -166,6 +167,45 @@ def test_the_breaker_stays_open(trips: FakeTime, asks: FakeTime) -> None:
     first.trip("two replacements failed")
     second.ledger = first.ledger
     assert second.circuit_open() is not None
+
+
+@pytest.mark.parametrize("apart", [0.0, 300.0, 1800.0, FAR])
+def test_a_breaker_that_was_closed_by_a_clock_that_is_ahead_can_be_tripped_by_another(apart: float) -> None:
+    """One that a clock has opened that is ahead by more than the pause is closed as well."""
+    with Machine() as m, connected(m.server, options=PATIENT) as c:
+        ahead, right = FakeTime(m.time.at, apart), FakeTime(m.time.at)
+
+        def leads(name: str, time: FakeTime, term: int) -> Memory:
+            store = Ledgers(c, PLACE, writer=name, wait=time.wait, backoff=QUICK)
+            limits = CircuitLimits(pause=600.0)
+            return Memory(time, HistoryRules(), store=store, writer=name, limits=limits, term=lambda: term)
+
+        def later(seconds: float) -> None:
+            ahead.at = right.at = right.at + seconds
+
+        one, other = leads("one", ahead, 1), leads("other", right, 2)
+        one.begin()
+        one.trip("two replacements failed")
+        one.end(well=False)
+        later(60)
+        one.begin()
+        assert one.circuit_open() is not None
+        one.end(well=False)
+        later(660 + (apart if apart < 600 else 0))
+        one.begin()
+        assert one.circuit_open() is None
+        one.end(well=True)
+        assert m.ledger().circuit.trips == 0
+        later(300)
+        other.begin()
+        assert other.circuit_open() is None
+        other.trip("two more failed")
+        other.save()
+        later(60)
+        one.begin()
+        assert one.circuit_open() is not None
+        one.end(well=True)
+        assert m.ledger().circuit.trips == 1
 
 
 def test_caution_after_a_ledger_that_could_not_be_read_is_not_cut_short() -> None:
