@@ -15,6 +15,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
 from rebalancer.model.workload import RuntimeClass
+from rebalancer.policy.release import MARK, mark_of
 
 NAME, COMPONENT, MANAGED_BY = (f"app.kubernetes.io/{key}" for key in ("name", "component", "managed-by"))
 OURS = "rebalancer"
@@ -140,7 +141,11 @@ class Refused(Struct, frozen=True, array_like=True):
 
 
 def _seen(pod: Pod) -> str:
-    known = (pod.template.labels, pod.annotations, pod.phase)
+    # One that is released is denied as what it is again once it is given back.
+    mark = mark_of(pod.annotations, pod.uid)
+    labels = pod.template.labels | ({mark.label: mark.value} if mark is not None else {})
+    annotations = {k: v for k, v in pod.annotations.items() if k != MARK}
+    known = (labels, annotations, pod.phase)
     return sha256(json.encode(known, order="sorted")).hexdigest()[:16]
 
 

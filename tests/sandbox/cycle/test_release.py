@@ -1473,6 +1473,21 @@ def test_who_does_not_let_a_released_pod_be_evicted_says_nothing_of_the_method(
         assert list(memory.closed) == closed
 
 
+def test_a_pod_that_is_denied_once_it_was_left_released_stays_as_well(tmp_path: Path) -> None:
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        with once_when(lambda: both(cluster), switch.off):
+            held, _ = cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+        left = [o.move.pod.name for o in held.outcomes if o.status is Fate.RELEASED]
+        switch.on = True
+        cluster.faults.add(DENIALS["a webhook"][0], subresource="eviction")
+        report, _ = cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+        undone = [o.move.pod.name for o in report.outcomes if o.status is Fate.UNDONE]
+        assert len(left) == 1
+        assert len(undone) == len({*undone, *left}) == 2
+
+
 def test_somebody_who_resumes_turns_the_method_on_again(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
         memory = remembering(connection, "p1", 1)
