@@ -246,7 +246,9 @@ class CarryingOut:
         self.obstacles = self._evicting.obstacles
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
-        self._evicted = self._unasked = 0
+        self._evicted = 0
+        self._unasked: list[str] = []
+        """The namespaces of the last evictions in a row for which a webhook could not be asked."""
         self._could_ask = False
         self._quiet_since = parts.clock.monotonic()
 
@@ -365,9 +367,9 @@ class CarryingOut:
 
     def _ask_no_more(self) -> None:
         """Ends the moves of owners with enough refusals in this cycle, and of namespaces that are closed to
-        it. Where the plan has no other namespace, nothing can be evicted."""
+        it. Where the plan has no other namespace, not even for later, nothing can be evicted."""
         closed, refusing = self._memory.closed, self._memory.refusing
-        if closed and {m.pod.namespace for m in self._plan.allowed} <= closed.keys():
+        if closed and {m.pod.namespace for m in self._plan.moves} <= closed.keys():
             why = next(reversed(closed.values()))
             self.obstacles.fatal = f"{why.message}; {why.remedy}"
         if closed or refusing:
@@ -376,24 +378,24 @@ class CarryingOut:
             self._end([_skipped(m, why) for m, why in no if why is not None])
 
     def _asked(self, move: Move, eviction: Eviction) -> None:
-        """Whether webhooks can be asked: each that cannot takes seconds to say so, for every pod. While none
-        could be asked by this plan, it is not one namespace alone."""
+        """Whether webhooks can be asked: each that cannot takes seconds to say so, for every pod. Where those
+        of several namespaces cannot, and none could by this plan, all may be alike."""
         unasked, space = self._memory.unasked, move.pod.namespace
         if eviction.result is not Result.UNASKED:
-            self._unasked, self._could_ask = 0, True
+            self._unasked, self._could_ask = [], True
             unasked.discard(space)
             return
-        self._unasked += 1
+        self._unasked.append(space)
         unasked.add(space)
-        if self._unasked < _UNASKED:
+        if len(self._unasked) < _UNASKED:
             return
+        silent, self._unasked = {*self._unasked}, []
         say = f"{_UNASKED} evictions in a row could not be asked for: "
-        if not self._could_ask or (e := eviction.error) is None:
+        if (len(silent) > 1 and not self._could_ask) or (e := eviction.error) is None:
             self.obstacles.fatal = f"{say}{eviction.message}"
             return
-        self._unasked = 0
         why = Reason(ReasonCode.EVICTION_REFUSED, f"{say}{e.message}", {}, e.remedy)
-        self._memory.closed |= dict.fromkeys(unasked, why)
+        self._memory.closed |= dict.fromkeys(silent, why)
 
     def _begun(self, turn: Sequence[Move]) -> bool:
         """Tells of the moves that are about to start, and writes them down; whether the first may."""

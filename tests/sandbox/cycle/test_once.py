@@ -430,6 +430,41 @@ def test_while_a_budget_elsewhere_opens_again_a_webhook_that_cannot_be_asked_end
     assert 'failed calling webhook "w": EOF' in finding.message
 
 
+@pytest.mark.parametrize(
+    ("answer", "times"), [(Reply(403), 1), (UNASKED, 3)], ids=["forbidden", "a webhook that cannot be asked"]
+)
+def test_a_namespace_that_lets_nothing_go_uses_up_no_cap(answer: Reply, times: int) -> None:
+    things = [
+        workload(f"w{i}", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for i in range(4)
+    ]
+    options = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=3))))
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(answer, subresource="eviction", namespace="pay")
+        run = Run(server, options)
+        asked = spaces(server)
+    assert asked == {("pay", answer.code): times, ("shop", 201): 3}
+    assert run.report.end is End.CAPPED
+
+
+def test_a_webhook_that_is_back_is_asked_while_that_of_another_namespace_is_not() -> None:
+    things = [
+        workload(f"w{i}", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for i in range(4)
+    ]
+    time = FakeTime()
+    around = Surroundings(memory=Memory(time, HistoryRules()))
+    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+        server.faults.add(UNASKED, subresource="eviction")
+        first = Run(server, time=time, around=around)
+        server.faults.clear()
+        server.faults.add(UNASKED, subresource="eviction", namespace="pay")
+        second = Run(server, time=time, around=around)
+    assert (first.report.evicted, second.report.evicted) == (0, 4)
+
+
 def test_caps_hold_over_all_plans_of_a_cycle() -> None:
     policy = PolicyOptions(max_total=Limit(number=2))
     options = LiveOptions(execute=True, backoff=QUICK, planning=PlanOptions(policy=policy))
