@@ -94,9 +94,9 @@ class _Comer(Struct, frozen=True, eq=False):
 class SpokenFor:
     """Room that pods need which will have to be made anew, or that wait for the end of others.
 
-    Those of which some could be left out are given a node once, as the scheduler would without any move, once
-    all that ends is gone. A move is in their way if, with it made, those whose nodes it touches find none any
-    more.
+    Those of which some could be left out are given a node once, as the scheduler would without any move:
+    those that come first now, the others once all that ends is gone. A move is in their way if, with it made,
+    those whose nodes it touches find none any more.
     """
 
     def __init__(
@@ -134,18 +134,30 @@ class SpokenFor:
         slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
         # First those that are nominated, for their nodes are theirs, and those that come first; then the
         # largest, so that as many as can be find a node.
-        able = [(i, p, id(p.template)) for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
-        able.sort(key=lambda a: (key_of(a[1]) not in state.nominated, a[2] not in early, slots[a[2]]))
-        order = [i for i, *_ in able]
-        with state.removed(ending), state.unhindered(*(key_of(p) for p, _ in pods)):
+        able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
+        held = {i for i in able if key_of(pods[i][0]) in state.nominated}
+        soon = {i for i in able if id(pods[i][0].template) in early}
+        able.sort(key=lambda i: (i not in held, i not in soon, slots[id(pods[i][0].template)]))
+
+        def place(numbers: Iterable[int]) -> dict[Hashable, int]:
             placing = Placing(state, self._down, kept=simulation.daemons.kept)
-            placing.place(by_template((("to come", i), pods[i][0].template) for i in order))
-            for i in order:
-                if (row := placing.placed.get(("to come", i))) is not None:
-                    pod, key = pods[i]
-                    self._comers.append(_Comer(pod, row, key, id(pod.template) in early))
-                    state.remove(("to come", i))
-        nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in placing.placed]
+            placing.place(by_template((("to come", i), pods[i][0].template) for i in numbers))
+            return placing.placed
+
+        with state.unhindered(*(key_of(p) for p, _ in pods)):
+            now = place(i for i in able if i in soon)
+            with state.removed(ending):
+                later = place(i for i in able if ("to come", i) not in now)
+                for key in later:
+                    state.remove(key)
+            for key in now:
+                state.remove(key)
+        rows = now | later
+        for i in able:
+            if (row := rows.get(("to come", i))) is not None:
+                pod, key = pods[i]
+                self._comers.append(_Comer(pod, row, key, ("to come", i) in now))
+        nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in rows]
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))

@@ -278,6 +278,25 @@ def test_where_a_new_pod_finds_its_node_first_it_is_a_drained_one_that_would_fin
         assert len(found.moves) == moves, cpu
 
 
+@pytest.mark.parametrize(("cpu", "moves"), [("2200m", 0), ("2500m", 1)])
+def test_a_new_pod_finds_its_node_before_the_old_one_of_its_rollout_ends(cpu: str, moves: int) -> None:
+    """It has room on b-1 or b-2 only: what the old one leaves on a-0 is api's, whose pod leaves its node."""
+    found = rollout(
+        1, whole=deployment("other").requests(cpu="1500m").placed({"a-0": 1, "b-1": 1}), new=["b-1"]
+    )
+    found[0]["spec"]["replicas"] = 1
+    new = next(o for o in found if o["spec"].get("nodeName") == "b-1")
+    new["metadata"]["creationTimestamp"] = ago(8)
+    new["status"] = {"phase": "Pending"}
+    del new["spec"]["nodeName"]
+    sizes = {"a-0": cpu, "b-0": 2, "b-1": "1800m", "b-2": "1800m"}
+    machines = [node(n).zone(n[0]).cpu(size) for n, size in sizes.items()]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    api = deployment("api").requests(cpu=2).placed({"z-0": 1})
+    skewed = deployment("web").spread("zone").requests(cpu="500m").placed({"b-0": 3})
+    assert len(plan(snapshot(machines, leaves, found, api, skewed)).moves) == moves
+
+
 def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:
     """Of the other's three pods two are to be: one on a-0, one on b-0, and web's drained one there alone."""
     whole = deployment("other").requests(cpu="1500m").placed({"z-0": 2, "b-0": 1})
