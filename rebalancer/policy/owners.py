@@ -179,6 +179,14 @@ class Owners:
         """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
 
+    def wants(self, pod: Pod) -> bool:
+        """Whether the pod's owner makes it anew once it is gone, as far as is known: a set that is scaled in
+        gives up its highest ordinals."""
+        owner = self.of(pod)
+        if owner is None or owner.metadata.deletion_timestamp is not None:
+            return owner is None and pod.owner is not None
+        return owner.kind != "StatefulSet" or _ordinal(pod) in _ordinals(owner)
+
     def chain(self, pod: Pod) -> list[OwnerReference]:
         """The pod's controller and those above it, as far as they are known, the nearest first."""
         owner = self.of(pod)

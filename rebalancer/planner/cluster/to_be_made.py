@@ -125,8 +125,7 @@ def to_be_made(
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading."""
     readings = _Readings(owners, replacements)
-    owned = (p for p in leaving if p.owner is not None)
-    again, left = ([*map(readings.of, pods)] for pods in (owners.made_again, owned))
+    again, left = ([*map(readings.of, p)] for p in (owners.made_again, filter(owners.wants, leaving)))
     rolls, beside, ends = _rolling(owners, readings, simulation)
     coming = [*_coming(owners, readings), *beside]
 

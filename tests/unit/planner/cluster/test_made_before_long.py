@@ -297,6 +297,25 @@ def test_a_new_pod_finds_its_node_before_the_old_one_of_its_rollout_ends(cpu: st
     assert len(plan(snapshot(machines, leaves, found, api, skewed)).moves) == moves
 
 
+@pytest.mark.parametrize("deleted", [False, True], ids=["scaled in", "deleted"])
+@pytest.mark.parametrize(("cpu", "moves"), [("1100m", 0), (2, 1)])
+def test_a_drained_pod_that_nobody_wants_any_more_does_not_hide_that_another_needs_the_node(
+    cpu: str | int, moves: int, deleted: bool
+) -> None:
+    """A set gives up its last pods one after the other; whose owner is deleted go before long."""
+    found = objects(stateful_set("db").requests(cpu="700m").on_nodes(["a-0", "z-0", "z-0"]))
+    if deleted:
+        found[0]["metadata"].update(deletionTimestamp=ago(5), finalizers=["foregroundDeletion"])
+    else:
+        found[0]["spec"]["replicas"] = 1
+        found[-1]["metadata"].update(deletionTimestamp=ago(-100), deletionGracePeriodSeconds=300)
+    machines = [node("a-0").zone("a").cpu(4), node("b-0").zone("b").cpu(cpu)]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
+    skewed = skewed.placed({"a-0": 4, "z-0": 2})
+    assert bool(plan(snapshot(machines, leaves, found, skewed)).moves) is bool(moves)
+
+
 def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:
     """Of the other's three pods two are to be: one on a-0, one on b-0, and web's drained one there alone."""
     whole = deployment("other").requests(cpu="1500m").placed({"z-0": 2, "b-0": 1})
