@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -543,7 +544,7 @@ def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, t
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
 
 
-@pytest.mark.parametrize("how", ["as approved", "elsewhere", "restarted"])
+@pytest.mark.parametrize("how", ["as approved", "beside pods as young", "elsewhere", "restarted"])
 def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str, tmp_path: Path) -> None:
     """The next cycle does not know what it was to mend. Nor is the method to blame for an approval."""
     rules, memory = ApprovalRules(required=True), Memory(SystemClock(), HistoryRules())
@@ -556,7 +557,12 @@ def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str,
         keys = {f"rebalancer.io/{k}": v for k, v in said.items()}
         cluster.store.modify("ConfigMap", name, "default", lambda o: o["metadata"].update(annotations=keys))
 
-    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
+    things = objects(*BLOCKED)
+    if how == "beside pods as young":
+        just = f"{datetime.now(UTC) - timedelta(seconds=9):%Y-%m-%dT%H:%M:%SZ}"
+        for young in (p for p in things if p["kind"] == "Pod" and p["spec"]["nodeName"][0] == "b"):
+            young["metadata"]["creationTimestamp"] = just
+    with Cluster(things, ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
         cluster.settle()
         before = names(cluster)
         approvals = Approvals(connection, "default", lambda: rules, SystemClock())
@@ -576,7 +582,7 @@ def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str,
         later = replace(options, settle=LIMITS)
         report, _ = cycle(cluster, tmp_path, later, memory=memory, approvals=approvals)
         cluster.settle()
-        goes = how == "as approved"
+        goes = how in ("as approved", "beside pods as young")
         assert report.outcomes[0].status is (Fate.DONE if goes else Fate.UNDONE), report.outcomes[0].message
         assert (old in names(cluster), memory.no_release()) == (not goes, None)
 
