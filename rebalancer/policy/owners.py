@@ -187,6 +187,11 @@ class Owners:
             return owner is None and pod.owner is not None
         return owner.kind != "StatefulSet" or _ordinal(pod) in _ordinals(owner)
 
+    def keeps_up(self, pod: Pod) -> bool:
+        """Whether the owner surely makes another one in the pod's place."""
+        owner = self.of(pod)
+        return owner is not None and owner.kind in KEPT_UP and failing(owner) is None
+
     def chain(self, pod: Pod) -> list[OwnerReference]:
         """The pod's controller and those above it, as far as they are known, the nearest first."""
         owner = self.of(pod)

@@ -123,7 +123,8 @@ def to_be_made(
     Of a pod that is made anew it is not known for sure what it will be: with all that the former one had and
     others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
     smaller and without former rules; that without a node selector, and without tolerations either, of which
-    nobody knows that admission still adds them. Where these differ, it is all that in each reading."""
+    nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
+    known whether it comes at all, as of a Job: one reading has those alone that surely do."""
     readings = _Readings(owners, replacements)
     again, left = ([*map(readings.of, p)] for p in (owners.made_again, filter(owners.wants, leaving)))
     rolls, beside, ends = _rolling(owners, readings, simulation)
@@ -136,6 +137,10 @@ def to_be_made(
     found = [whole(lambda r: r.full)]
     if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
+    sure = [[r.full for r in some if _surely(owners, r.full)] for some in (again, left, coming)]
+    if any(sure) and sum(map(len, sure)) < len(again) + len(left) + len(coming):
+        # One that may never come would hide that the others find no node.
+        found.append(found[0]._replace(again=sure[0], leaving=sure[1], coming=sure[2]))
     if ends:
         # They may stay for long, too: until all new ones are Ready. Where they end, nobody makes them anew.
         over = {*map(key_of, ends)}
@@ -148,6 +153,11 @@ def to_be_made(
         if any(getattr(r, mine) is not getattr(r, than) for r in every)
     )
     return found
+
+
+def _surely(owners: Owners, pod: Pod) -> bool:
+    """Whether it comes in any case; those that are further ones name no owner."""
+    return owners.keeps_up(pod) if pod.owner is not None else not pod.template.ends
 
 
 class _Reading(NamedTuple):

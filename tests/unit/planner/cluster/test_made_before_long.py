@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, deployment, job, node, objects, snapshot, stateful_set, workload
+from tests.support.build import ago, deployment, job, node, objects, pod, snapshot, stateful_set, workload
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import HASH, LEAVES, ZONE_B, given, gone, other, rollout, web
 
@@ -314,6 +314,46 @@ def test_a_drained_pod_that_nobody_wants_any_more_does_not_hide_that_another_nee
     skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
     skewed = skewed.placed({"a-0": 4, "z-0": 2})
     assert bool(plan(snapshot(machines, leaves, found, skewed)).moves) is bool(moves)
+
+
+def workflow() -> list[Json]:
+    (ours,) = objects(
+        pod("step").owned_by("Workflow", "w", "argoproj.io/v1alpha1").requests(cpu="700m").on("z-0")
+    )
+    return [ours]
+
+
+def job_of_one_try() -> list[Json]:
+    found = objects(job("batch").requests(cpu="700m").placed({"z-0": 1}))
+    found[0]["spec"]["backoffLimit"] = 0
+    return found
+
+
+def job_between_tries() -> list[Json]:
+    found = objects(job("batch").requests(cpu="700m").placed({"a-0": 1}))
+    found[0]["status"] = {"failed": 1}
+    found[-1]["status"] = {"phase": "Failed"}
+    return found
+
+
+def refused_by_a_quota() -> list[Json]:
+    found = objects(deployment("api").requests(cpu="700m").placed({"z-0": 1}))
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    found[1]["status"]["conditions"] = [condition]
+    return found
+
+
+@pytest.mark.parametrize("ghost", [workflow, job_of_one_try, job_between_tries, refused_by_a_quota])
+@pytest.mark.parametrize(("cpu", "moves"), [(1, 0), (3, 1)])
+def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
+    ghost: Any, cpu: int, moves: int
+) -> None:
+    """web's two drained ones have b-0 alone, with or without it."""
+    machines = [node("a-0").zone("a").cpu("2500m"), node("b-0").zone("b").cpu(cpu)]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
+    skewed = skewed.placed({"a-0": 4, "z-0": 2})
+    assert bool(plan(snapshot(machines, leaves, ghost(), skewed)).moves) is bool(moves)
 
 
 def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:
