@@ -631,14 +631,13 @@ def _not_as_planned(move: Move, why: str) -> Eviction:
 
 
 def _not_released(move: Move, e: KubeError) -> Eviction:
-    """The API server has refused, or was not reached before anything was sent."""
+    """The API server has refused, or was not reached before anything was sent. A right to patch that is
+    missing keeps nobody from being evicted, so it is a refusal like any other."""
     result = Result.FAILED
     if isinstance(e, StatusError) and e.by_webhook:
         result = Result.UNASKED if e.unasked else Result.REFUSED
     elif isinstance(e, NotFoundError):
         result = Result.GONE
-    elif isinstance(e, ForbiddenError) and "ownerRef" not in e.text:
-        result = Result.FORBIDDEN
     elif isinstance(e, TooManyRequestsError):
         result = Result.THROTTLED
     elif isinstance(e, StatusError) and e.code < 500:

@@ -1079,6 +1079,23 @@ def test_what_refuses_the_trial_is_not_released(tmp_path: Path) -> None:
             assert not any(a.code == 200 for a in cluster.server.accesses if a.verb == "patch")
 
 
+def test_without_the_right_to_release_others_of_the_namespace_go(tmp_path: Path) -> None:
+    """One team asks for a method that is not installed."""
+    api = deployment("api").spread("zone", 1).placed({"a-0": 4})
+    options = replace(OPTIONS, planning=PlanOptions())
+    with Cluster(objects(*BLOCKED, api), ready_after=0.1) as cluster:
+        cluster.settle()
+        first = {"rebalancer.io/method": "replaceFirst"}
+        cluster.store.modify("Deployment", "web", "default", lambda o: o["metadata"].update(annotations=first))
+        body = ApiError(403, "Forbidden", 'cannot patch resource "pods"').status()
+        cluster.faults.add(Reply(403, body), verb="patch", resource="pods")
+        before = names(cluster)
+        report, _ = cycle(cluster, tmp_path, options)
+        assert report.evicted == 2, report.message
+        assert (names(cluster), patches(cluster)) == (before, 2)
+        assert any('cannot patch resource "pods"' in o.message for o in report.outcomes)
+
+
 def test_a_release_whose_answer_is_lost_is_seen_and_not_sent_again(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
