@@ -255,12 +255,11 @@ def test_a_right_of_the_last_look_that_is_taken_away_in_one_namespace_keeps_its_
         for name in ("web", "db")
     ]
     time = FakeTime()
-    around = Surroundings(memory=Memory(time, HistoryRules()))
+    memory = Memory(time, HistoryRules())
+    memory.could_read.add(("LimitRange", "pay"))
     with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
-        Run(server, replace(EXECUTE, execute=False), time=time, around=around)
-        around.memory.could_read.add(("LimitRange", "pay"))
         server.faults.add(Reply(403), resource=kind, namespace="pay")
-        run = Run(server, time=time, around=around)
+        run = Run(server, time=time, around=Surroundings(memory=memory))
         asked = spaces(server)
     assert asked == {("shop", 201): 2}
     assert run.report.end is End.COMPLETE
@@ -419,8 +418,8 @@ def test_while_a_budget_elsewhere_opens_again_a_webhook_that_cannot_be_asked_end
     web = (workload(f"w{i}", namespace="pay").spread("zone", 1) for i in range(6))
     shop = workload("web", namespace="shop").spread("zone", 1).placed({"a-0": 8})
     things = [*(w.placed({"a-0": 3, "b-0": 1}) for w in web), shop]
-    things.append(pdb("web", {"app": "web"}, max_unavailable=1, namespace="shop"))
-    with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
+    budget = pdb("web", {"app": "web"}, max_unavailable=1, namespace="shop")
+    with ApiServer(objects(*nodes(a=1, b=1), *things, budget)) as server:
         server.faults.add(UNASKED, subresource="eviction", namespace="pay")
         run = Run(server)
         asked = spaces(server)

@@ -1086,7 +1086,9 @@ def test_without_the_right_to_release_others_of_the_namespace_go(tmp_path: Path)
     with Cluster(objects(*BLOCKED, api), ready_after=0.1) as cluster:
         cluster.settle()
         first = {"rebalancer.io/method": "replaceFirst"}
-        cluster.store.modify("Deployment", "web", "default", lambda o: o["metadata"].update(annotations=first))
+        cluster.store.modify(
+            "Deployment", "web", "default", lambda o: o["metadata"].update(annotations=first)
+        )
         body = ApiError(403, "Forbidden", 'cannot patch resource "pods"').status()
         cluster.faults.add(Reply(403, body), verb="patch", resource="pods")
         before = names(cluster)

@@ -30,10 +30,10 @@ from tests.sandbox.cycle.limits.test_caps import capped
 from tests.support.build import objects
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import evictions
-from tests.support.runs.machine import PLACE, QUICK, Machine
+from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import PATIENT, SKEWED
 from tests.support.sandbox import ApiServer
-from tests.support.servers.api import FakeTime, connected
+from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.unit.planner.cluster import test_kubelets as kubelets
 from tests.unit.policy.history.test_stabilization import NOW, RULES, node
 

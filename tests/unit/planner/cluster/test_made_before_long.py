@@ -289,7 +289,7 @@ def test_a_new_pod_finds_its_node_before_the_old_one_of_its_rollout_ends(cpu: st
     new["metadata"]["creationTimestamp"] = ago(8)
     new["status"] = {"phase": "Pending"}
     del new["spec"]["nodeName"]
-    sizes = {"a-0": cpu, "b-0": 2, "b-1": "1800m", "b-2": "1800m"}
+    sizes = {"a-0": cpu, "b-0": "2", "b-1": "1800m", "b-2": "1800m"}
     machines = [node(n).zone(n[0]).cpu(size) for n, size in sizes.items()]
     leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
     api = deployment("api").requests(cpu=2).placed({"z-0": 1})
