@@ -401,6 +401,16 @@ class Evictable:
 
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template
+        # Its own word says nothing of whether now is the time.
+        if o.protect_pods_without_pdb and not self.budgets.of(pod):
+            return Reason(ReasonCode.NO_PDB, "is covered by no PodDisruptionBudget, and policy asks for one")
+        age = self._snapshot.now - pod.created if pod.created is not None else None
+        if o.min_pod_age and age is not None and age < o.min_pod_age:
+            return Reason(
+                ReasonCode.MIN_AGE,
+                f"is {age:.0f} s old, policy.minPodAge is {o.min_pod_age:.0f} s",
+                {"age": int(age)},
+            )
         if self._allowed_itself(pod):
             return None
         if not o.evict_system_critical_pods and (
@@ -453,15 +463,6 @@ class Evictable:
                 f"and StatefulSet {pod.owner.name} makes no replacement",
                 {},
                 "annotate the pod with rebalancer.io/evict=true if it may be evicted all the same",
-            )
-        if o.protect_pods_without_pdb and not self.budgets.of(pod):
-            return Reason(ReasonCode.NO_PDB, "is covered by no PodDisruptionBudget, and policy asks for one")
-        age = self._snapshot.now - pod.created if pod.created is not None else None
-        if o.min_pod_age and age is not None and age < o.min_pod_age:
-            return Reason(
-                ReasonCode.MIN_AGE,
-                f"is {age:.0f} s old, policy.minPodAge is {o.min_pod_age:.0f} s",
-                {"age": int(age)},
             )
         return None
 

@@ -231,6 +231,19 @@ SETTINGS: list[Case] = [
     ),
     ("somebody has debugged it", patched("Pod", debugging(False), web()), {}, None),
     (
+        "no budget, and its own word",
+        patched("Pod", _ALLOWED, web()),
+        {"protect_pods_without_pdb": True},
+        ReasonCode.NO_PDB,
+    ),
+    ("young, and its own word", patched("Pod", _ALLOWED, web()), {"min_pod_age": 1e9}, ReasonCode.MIN_AGE),
+    (
+        "too few pods of a kind that is allowed",
+        pod("web-0").owned_by("CloneSet", "web", "apps.kruise.io/v1alpha1").on("a-0"),
+        {"owner_kinds_allow": ("CloneSet",), "min_replicas": 2},
+        ReasonCode.MIN_REPLICAS,
+    ),
+    (
         "debugged, and its own word",
         patched("Pod", _ALLOWED, patched("Pod", debugging(True), web())),
         {},
