@@ -182,9 +182,10 @@ class Owners:
     def wants(self, pod: Pod) -> bool:
         """Whether the pod's owner makes it anew once it is gone, as far as is known: a set that is scaled in
         gives up its highest ordinals."""
-        owner = self.of(pod)
-        if owner is None or owner.metadata.deletion_timestamp is not None:
-            return owner is None and pod.owner is not None
+        if (owner := self.of(pod)) is None:
+            return pod.owner is not None
+        if any(w.metadata.deletion_timestamp is not None for w in (owner, self.top(owner))):
+            return False
         return owner.kind != "StatefulSet" or _ordinal(pod) in _ordinals(owner)
 
     def keeps_up(self, pod: Pod) -> bool:
@@ -383,7 +384,8 @@ class Owners:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
         if owner.kind not in REPLICATED:
             if owner.kind in self._options.owner_kinds_allow:
-                return self._arriving(owner, self.active(owner))
+                active = self.active(owner)
+                return self._too_few(owner, len(active)) or self._arriving(owner, active)
             return _unknown(name)
         if owner.observed_generation < owner.metadata.generation:
             return _unseen(name)
@@ -397,15 +399,18 @@ class Owners:
         active = self.active(owner)
         if (reason := self._scaling(owner, owner.replicas, active)) is not None:
             return reason
-        if owner.replicas < self._options.min_replicas:
-            return Reason(
-                ReasonCode.MIN_REPLICAS,
-                f"{name} has {owner.replicas} replicas, policy.minReplicas is {self._options.min_replicas}",
-                {"replicas": owner.replicas, "minReplicas": self._options.min_replicas},
-            )
+        if (reason := self._too_few(owner, owner.replicas)) is not None:
+            return reason
         if owner.kind == "StatefulSet" and (reason := self._stateful(owner, active)) is not None:
             return reason
         return self._arriving(owner, active)
+
+    def _too_few(self, owner: Workload, replicas: int) -> Reason | None:
+        least = self._options.min_replicas
+        if replicas >= least:
+            return None
+        say = f"{owner.kind} {owner.name} has {replicas} replicas, policy.minReplicas is {least}"
+        return Reason(ReasonCode.MIN_REPLICAS, say, {"replicas": replicas, "minReplicas": least})
 
     @remembered(by=str)
     def in_flux(self, namespace: str) -> list[tuple[Workload, Reason, list[PodTemplate]]]:

@@ -297,14 +297,15 @@ def test_a_new_pod_finds_its_node_before_the_old_one_of_its_rollout_ends(cpu: st
     assert len(plan(snapshot(machines, leaves, found, api, skewed)).moves) == moves
 
 
-@pytest.mark.parametrize("deleted", [False, True], ids=["scaled in", "deleted"])
+@pytest.mark.parametrize("how", ["scaled in", "deleted", "its Deployment is deleted"])
 @pytest.mark.parametrize(("cpu", "moves"), [("1100m", 0), (2, 1)])
 def test_a_drained_pod_that_nobody_wants_any_more_does_not_hide_that_another_needs_the_node(
-    cpu: str | int, moves: int, deleted: bool
+    cpu: str | int, moves: int, how: str
 ) -> None:
     """A set gives up its last pods one after the other; whose owner is deleted go before long."""
-    found = objects(stateful_set("db").requests(cpu="700m").on_nodes(["a-0", "z-0", "z-0"]))
-    if deleted:
+    owner = deployment("db") if "Deployment" in how else stateful_set("db")
+    found = objects(owner.requests(cpu="700m").on_nodes(["a-0", "z-0", "z-0"]))
+    if "deleted" in how:
         found[0]["metadata"].update(deletionTimestamp=ago(5), finalizers=["foregroundDeletion"])
     else:
         found[0]["spec"]["replicas"] = 1
