@@ -119,9 +119,10 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def counted_as(self) -> str:
-        """Kind/namespace/name by which its evictions are remembered: those of its Deployment, be it read or
-        not, else its own. What may be read changes from one cycle to the next; a reference does not."""
-        ref = self.owner if self.has_deployment else None
+        """Kind/namespace/name by which its evictions are remembered: of a ReplicaSet those of who owns it, as
+        each revision has another one, be that read or not; else its own. What may be read changes from one
+        cycle to the next; a reference does not."""
+        ref = self.owner if self.kind == "ReplicaSet" else None
         return f"{ref.kind}/{self.namespace}/{ref.name}" if ref is not None else self.key
 
 

@@ -57,7 +57,9 @@ class CircuitLimits(Struct, frozen=True, kw_only=True):
 
 def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason | None:
     """Why nothing is evicted while so many nodes are NotReady."""
-    not_ready, most = sum(not n.ready for n in nodes), limits.not_ready.of(len(nodes))
+    not_ready, limit = sum(not n.ready for n in nodes), limits.not_ready
+    # A share is rounded down, to one at least: of six nodes two may be a zone.
+    most = min(limit.of(len(nodes)), limit.share(len(nodes)))
     if not_ready <= most:
         return None
     return Reason(

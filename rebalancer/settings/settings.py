@@ -461,7 +461,7 @@ class Evictions(Group):
     evicted. [4,4,1] takes two evictions to save one pod: 0.5. A repair that is worth less is left out as a
     whole, and its excess stays. 0, because a constraint is a wish by itself."""
     cool_down: Duration = 180.0
-    """How long no pod of an owner is evicted after the last one was. The ledger keeps it across restarts.
+    """How long no cycle evicts a pod of an owner after the last one did. The ledger keeps it across restarts.
     `once --execute` does not wait."""
     retry_after: Duration = 21_600.0
     """A move that did not help is not tried again until nodes or workload have changed, or until this time

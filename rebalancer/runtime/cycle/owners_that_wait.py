@@ -155,9 +155,9 @@ def undone(
 
 
 def not_read(snapshot: Snapshot) -> dict[str, list[Workload]]:
-    """Kind/namespace/name of each Deployment that the snapshot does not have → its ReplicaSets, those that
-    want most pods first."""
-    sets = [w for w in snapshot.workloads if w.has_deployment]
+    """Kind/namespace/name of each owner that the snapshot does not have → its ReplicaSets, those that want
+    most pods first."""
+    sets = [w for w in snapshot.workloads if w.counted_as != w.key]
     found: dict[str, list[Workload]] = defaultdict(list)
     for w in sorted(sets, key=lambda w: -w.replicas):
         if snapshot.owner_of(w.namespace, w.owner) is None:

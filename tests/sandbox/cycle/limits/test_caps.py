@@ -22,7 +22,7 @@ from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import deployment, node, nodes, objects, workload
+from tests.support.build import deployment, node, nodes, objects, replica_set, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
@@ -65,6 +65,28 @@ def test_a_cap_holds_over_cycles_processes_and_changes_until_its_time_is_over(
         m.time.at = began + span + 1
         last = m.cycle(options=options)
         assert (last.report.end, last.report.evicted) == (End.COMPLETE, 4 - most - first_more)
+
+
+def release_of_a_rollout(number: int) -> list[Any]:
+    """Each has a ReplicaSet of its own, which leaves what the former one has left."""
+    made = [*nodes(a=1, b=1), *objects(replica_set(f"web-{number}").spread("zone", 1).placed({"a-0": 4}))]
+    top = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "u"}
+    for one in made:
+        if isinstance(one, dict) and one["kind"] == "ReplicaSet":
+            one["metadata"]["ownerReferences"] = [{**top, "controller": True}]
+    return made
+
+
+def test_a_cap_of_an_owner_holds_over_the_releases_of_an_argo_rollout() -> None:
+    options = capped(max_per_owner_per_day=Limit(number=2))
+    with Machine(release_of_a_rollout(0)) as m:
+        assert m.cycle(options=options).report.evicted == 2
+        ledger, at = m.ledger(), m.time.at
+    with Machine(release_of_a_rollout(1)) as m:
+        m.keep(ledger)
+        m.time.at = at + 60
+        run = m.cycle(options=options)
+    assert (run.report.end, run.report.evicted) == (End.CAPPED, 0)
 
 
 def test_a_report_says_what_goes_later_and_what_lifts_the_cap(tmp_path: Path) -> None:

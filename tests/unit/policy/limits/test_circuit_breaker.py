@@ -35,6 +35,13 @@ def not_ready(limit: Limit) -> Reason | None:
 FOUND: dict[str, tuple[Reason | None, str | None]] = {
     "as many NotReady nodes as may be": (not_ready(Limit(percent=20)), None),
     "more of them": (not_ready(Limit(percent=10)), "2 of 10 nodes are NotReady, at most 1 may be"),
+    "a zone of three with two nodes each": (
+        too_many_not_ready(
+            snapshot(nodes(a=2, b=2), *(node(n).not_ready() for n in ("c-0", "c-1"))).nodes,
+            CircuitLimits(not_ready=Limit(percent=20)),
+        ),
+        "2 of 6 nodes are NotReady, at most 1 may be",
+    ),
     "by number": (not_ready(Limit(number=1)), "2 of 10 nodes are NotReady"),
     "as many displaced pods as may be": (too_many_displaced(names(3), 3), None),
     "more of them, the first by name": (too_many_displaced(names(4), 3), "4 pods are Pending, at most 3"),
