@@ -145,7 +145,7 @@ FAULTS: list[tuple[str, Fault, str]] = [
     ("the ledger refuses", rule(Reply(500), resource="configmaps", verb="update", times=6), ""),
     ("expired tokens", rule(Reply(401), times=30), ""),
     ("revoked rights", rule(Reply(403), subresource="eviction", times=2), "evicting is forbidden"),
-    ("revoked rights to look", rule(Reply(403), verb="get", resource="pods", times=2), "cannot be looked at"),
+    ("revoked rights to look", rule(Reply(403), verb="get", resource="pods", times=2), "look is forbidden"),
     ("a restart of the server", restart, ""),
 ]  # fmt: skip
 
