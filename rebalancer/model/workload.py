@@ -92,9 +92,9 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def has_deployment(self) -> bool:
-        """Whether its annotations are copies of a Deployment's. The controller leaves them there when the
-        Deployment's own are removed."""
-        return self.owner is not None and self.owner.kind == "Deployment"
+        """Whether its annotations are copies of a Deployment's, or of an Argo Rollout's. The controller
+        leaves them there when its own are removed."""
+        return self.owner is not None and self.owner.kind in ("Deployment", "Rollout")
 
     @property
     def surge(self) -> int:

@@ -316,7 +316,8 @@ def without_names(settings: Settings) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in values.items():
             if isinstance(value, dict):
-                if inner := told(value, defaults.get(name) or {}):
+                usual = defaults.get(name)  # of a selector the word none
+                if inner := told(value, usual if isinstance(usual, dict) else {}):
                     found[name] = inner
             elif value != defaults.get(name) and (
                 isinstance(value, bool | int | float)

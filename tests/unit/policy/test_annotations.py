@@ -276,6 +276,16 @@ def test_opt_in_asks_for_a_word(where: dict[str, dict[str, str]], expected: Reas
     assert code(said(**where), options=PolicyOptions(mode="opt-in")) is expected
 
 
+def test_nor_does_the_copy_of_what_an_argo_rollout_said_ask() -> None:
+    """Its controller copies annotations as a Deployment's does, and takes none away."""
+    top = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "controller": True}
+    of_argo = [o for o in said(owner=YES) if o["kind"] != "Deployment"]
+    for one in of_argo:
+        if one["kind"] == "ReplicaSet":
+            one["metadata"]["ownerReferences"] = [top]
+    assert code(of_argo, options=PolicyOptions(mode="opt-in")) is ReasonCode.OUT_OF_SCOPE
+
+
 def test_a_pause_of_the_namespace_is_above_all_words() -> None:
     paused = {"rebalancer.io/pause": "true"}
     assert code(said(pod=YES, namespace=paused)) is ReasonCode.PAUSED_BY_ANNOTATION

@@ -16,7 +16,14 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.settings import Settings, SettingsError, load_settings, plan_options
 from rebalancer.settings.field_types import format_duration, parse_duration, parse_limit
-from rebalancer.settings.loading import REMOVED, environment_names, policy_options, schema, to_yaml
+from rebalancer.settings.loading import (
+    REMOVED,
+    environment_names,
+    policy_options,
+    schema,
+    to_yaml,
+    without_names,
+)
 
 SHIPPED = Path(__file__).parents[3] / "config" / "rebalancer.yaml"
 
@@ -468,3 +475,8 @@ def test_what_is_wrong_with_a_selector_is_said_in_our_words(selector: object, pl
     assert "a value of the wrong kind: a label selector has matchLabels" in said
     assert "Expected" not in said
     assert "$" not in said
+
+
+def test_settings_with_selectors_are_told_without_names(tmp_path: Path) -> None:
+    text = "scope: {labelSelector: {matchLabels: {app: web}}, mode: opt-in}"
+    assert without_names(load_settings(written(tmp_path, text), env={})) == {"scope": {"mode": "opt-in"}}
