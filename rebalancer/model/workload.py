@@ -91,7 +91,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
         return self.metadata.controller
 
     @property
-    def has_deployment(self) -> bool:
+    def annotations_are_copies(self) -> bool:
         """Whether its annotations are copies of a Deployment's, or of an Argo Rollout's. The controller
         leaves them there when its own are removed."""
         return self.owner is not None and self.owner.kind in ("Deployment", "Rollout")

@@ -309,7 +309,7 @@ class Evictable:
         if namespace is not None:
             meta = namespace.metadata
             there.append((f"namespace {pod.namespace}", meta.annotations, meta.labels))
-        copied = owner is not None and owner.has_deployment
+        copied = owner is not None and owner.annotations_are_copies
         own_yes = False
         for n, (what, noted, labels) in enumerate(there):
             own = own_verdict(noted, labels, pausable=what.startswith("namespace "))

@@ -75,7 +75,7 @@ class Fingerprints:
         """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
         template = owner.template
         if template is not None and owner.counted_as != owner.key:
-            # As its Deployment has it, which is not read.
+            # As who owns it has it, which is not read.
             own = {k: v for k, v in template.labels.items() if k != HASH}
             template = replace(template, labels=own)
         keys = sorted({c.topology_key for c in template.spread} if template is not None else ())

@@ -500,7 +500,7 @@ def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> boo
         return False
     parent = snapshot.owner_of(owner.namespace, owner.owner)
     namespace = snapshot.namespaces.get(owner.namespace)
-    for said_by in (parent, None if owner.has_deployment else owner, namespace):
+    for said_by in (parent, None if owner.annotations_are_copies else owner, namespace):
         said = said_by.metadata.annotations.get(SCALE_IN) if said_by is not None else None
         if said is not None:
             return bool(SCALE_IN_WORDS.says(said))

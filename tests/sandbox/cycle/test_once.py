@@ -23,7 +23,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
-from tests.support.build import decoded, node, nodes, objects, pdb, stateful_set, workload
+from tests.support.build import OwnerBuilder, decoded, node, nodes, objects, pdb, stateful_set, workload
 from tests.support.runs.machine import PLACE
 from tests.support.runs.one_cycle import DRY, EXECUTE, PATIENT, SKEWED, Run, elsewhere, once
 from tests.support.sandbox import ApiServer, Cut, Reply
@@ -214,6 +214,15 @@ def test_a_stop_before_the_start_does_nothing() -> None:
     assert run.evictions() == 0
 
 
+def in_two_namespaces(number: int = 2) -> list[OwnerBuilder]:
+    """So many workloads in each, of each of which one pod is to go."""
+    return [
+        workload(f"w{i}", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+        for space in ("pay", "shop")
+        for i in range(number)
+    ]
+
+
 def test_missing_rights_end_the_cycle_at_the_first_eviction() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         server.faults.add(Reply(403), subresource="eviction")
@@ -227,11 +236,7 @@ def test_missing_rights_end_the_cycle_at_the_first_eviction() -> None:
 @pytest.mark.parametrize("forbidden", ["pay", "shop"])
 def test_where_rights_are_missing_in_one_namespace_the_others_go_on(forbidden: str) -> None:
     """As RoleBindings have it that are written by hand. One request of each cycle finds out."""
-    things = [
-        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
-        for space in ("pay", "shop")
-        for name in ("web", "db")
-    ]
+    things = in_two_namespaces()
     with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
         server.faults.add(Reply(403), subresource="eviction", namespace=forbidden)
         run = Run(server)
@@ -249,11 +254,7 @@ def test_where_rights_are_missing_in_one_namespace_the_others_go_on(forbidden: s
 @pytest.mark.parametrize("kind", ["limitranges", "pods"])
 def test_a_right_of_the_last_look_that_is_taken_away_in_one_namespace_keeps_its_pods_alone(kind: str) -> None:
     """As an administrator does who wants the tool out of a namespace."""
-    things = [
-        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
-        for space in ("pay", "shop")
-        for name in ("web", "db")
-    ]
+    things = in_two_namespaces()
     time = FakeTime()
     memory = Memory(time, HistoryRules())
     memory.could_read.add(("LimitRange", "pay"))
@@ -270,11 +271,7 @@ def test_a_right_of_the_last_look_that_is_taken_away_in_one_namespace_keeps_its_
 
 
 def test_where_rights_are_missing_everywhere_each_namespace_is_asked_once() -> None:
-    things = [
-        workload(name, namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
-        for space in ("pay", "shop")
-        for name in ("web", "db")
-    ]
+    things = in_two_namespaces()
     with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
         server.faults.add(Reply(403), subresource="eviction")
         run = Run(server)
@@ -433,11 +430,7 @@ def test_while_a_budget_elsewhere_opens_again_a_webhook_that_cannot_be_asked_end
     ("answer", "times"), [(Reply(403), 1), (UNASKED, 3)], ids=["forbidden", "a webhook that cannot be asked"]
 )
 def test_a_namespace_that_lets_nothing_go_uses_up_no_cap(answer: Reply, times: int) -> None:
-    things = [
-        workload(f"w{i}", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
-        for space in ("pay", "shop")
-        for i in range(4)
-    ]
+    things = in_two_namespaces(4)
     options = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=3))))
     with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
         server.faults.add(answer, subresource="eviction", namespace="pay")
@@ -448,11 +441,7 @@ def test_a_namespace_that_lets_nothing_go_uses_up_no_cap(answer: Reply, times: i
 
 
 def test_a_webhook_that_is_back_is_asked_while_that_of_another_namespace_is_not() -> None:
-    things = [
-        workload(f"w{i}", namespace=space).spread("zone", 1).placed({"a-0": 3, "b-0": 1})
-        for space in ("pay", "shop")
-        for i in range(4)
-    ]
+    things = in_two_namespaces(4)
     time = FakeTime()
     around = Surroundings(memory=Memory(time, HistoryRules()))
     with ApiServer(objects(*nodes(a=1, b=1), *things)) as server:
