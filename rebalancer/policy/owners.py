@@ -112,8 +112,13 @@ KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
 _BROKEN = 3600.0
 """Seconds after which the newest pod of a rollout, if it is not Ready, is taken to be broken for good."""
-_REVISION = "deployment.kubernetes.io/revision"
-"""Annotation of a Deployment, once its controller has seen it, and of its ReplicaSets: their revision."""
+_REVISION = {"Deployment": "deployment.kubernetes.io/revision", "Rollout": "rollout.argoproj.io/revision"}
+"""Annotations of a Deployment, once its controller has seen it, or of an Argo Rollout, and of its
+ReplicaSets: their revision."""
+_DESIRED = "rollout.argoproj.io/desired-replicas"
+"""Annotation of the ReplicaSets of an Argo Rollout: how many pods that wants in all."""
+_LATE = "ProgressDeadlineExceeded"
+"""Why a Deployment fails whose rollout has not come to an end in time."""
 _MOST_TO_COME = 500
 """Pods to come that are looked at for one owner: it may want any number."""
 ARRIVAL = 600.0
@@ -143,6 +148,8 @@ class Owners:
             parent = self.parent(w)
             if parent is not None:
                 self._of_deployment[parent.key].append(w)
+        # One in the middle of a release makes pods as a Deployment does.
+        self._released = [*filter(None, map(self._release, self._siblings.values()))]
 
     def of(self, pod: Pod) -> Workload | None:
         """The pod's controller, if the snapshot has it.
@@ -230,7 +237,7 @@ class Owners:
         ones away."""
         again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
         found: list[tuple[Workload, int]] = []
-        for w in self._snapshot.workloads:
+        for w in (*self._snapshot.workloads, *self._released):
             if w.metadata.deletion_timestamp is not None or w.template is None or self._makes_none(w):
                 continue
             number, family = 0, self._family(w)
@@ -238,7 +245,7 @@ class Owners:
                 active = self.active(w)
                 if not self._stuck(w, active, blip=ARRIVAL):
                     number = w.replicas - len(active) - again[w.key]
-            elif w.kind == "Deployment" and not w.paused and ((rolls := self._rolls(w)) or family):
+            elif w.kind in _REVISION and not w.paused and ((rolls := self._rolls(w)) or family):
                 # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
                 there = sum(max(s.replicas, len(self.active(s))) for s in family)
                 number = min(w.replicas + w.surge * rolls - there, w.replicas - w.updated_replicas)
@@ -286,12 +293,12 @@ class Owners:
         """Owners in a rollout; their pods of former revisions that go, the first ones first; for how many of
         these others are made: all but what `to_come` has; and how many go before any is made for them."""
         coming = {w.key: number for w, number in self.to_come}
-        for w in self._snapshot.workloads:
+        for w in (*self._snapshot.workloads, *self._released):
             if w.metadata.deletion_timestamp is not None or w.template is None or self._given_up(w):
                 continue
             seen = w.observed_generation >= w.metadata.generation
             number = w.replicas - (w.updated_replicas if seen else 0)
-            if w.kind == "Deployment" and not w.paused and self._rolls(w):
+            if w.kind in _REVISION and not w.paused and self._rolls(w):
                 number -= coming.get(w.key, 0)
                 there = [s for s in self._of_deployment[w.key] if not (seen and _is_present(s, w))]
                 first = min(number, w.unavailable) if w.surge else number
@@ -315,6 +322,24 @@ class Owners:
         family = (s for s in self._of_deployment.get(owner.key, ()) if s.template is not None)
         return next((s for s in family if _is_present(s, owner)), owner)
 
+    def _release(self, siblings: list[Workload]) -> Workload | None:
+        """An Argo Rollout that is between two revisions, as far as its ReplicaSets tell of it: with the usual
+        maxSurge and maxUnavailable, which are a Deployment's."""
+        busy = [w for w in siblings if w.replicas > 0 or self.active(w)]
+        ref = siblings[0].owner
+        if len(busy) < 2 or ref is None or not all(_rolled_out(w, ref) for w in busy):
+            return None
+        newest = max(busy, key=lambda w: _number(w.metadata.annotations, _REVISION[ref.kind]))
+        made = Workload(
+            kind=ref.kind,
+            metadata=replace(newest.metadata, name=ref.name, uid=ref.uid, owner_references=(), generation=0),
+            replicas=_number(newest.metadata.annotations, _DESIRED),
+            template=newest.template,
+            updated_replicas=newest.status_replicas,
+        )
+        self._of_deployment[made.key] = siblings
+        return made
+
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision, though it be late, or be refused pods."""
         unseen = deployment.observed_generation < deployment.metadata.generation
@@ -323,15 +348,12 @@ class Owners:
     def _makes_none(self, owner: Workload) -> bool:
         """Whether its controller cannot make pods. One that is late makes more once the last ones are
         Ready."""
-        why = failing(owner)
-        return why is not None and (why.code is not ReasonCode.OWNER_DEGRADED or self._given_up(owner))
+        return self._given_up(owner) if _may_be_late(owner) else bool(owner.failing)
 
     def _given_up(self, owner: Workload) -> bool:
         """Whether a rollout that is late is broken: its newest pod has not become Ready in an hour."""
-        why, newest = failing(owner), self.youngest(owner)
-        if why is None or why.code is not ReasonCode.OWNER_DEGRADED or newest is None:
-            return False
-        if newest.ready or newest.terminating or newest.finished:
+        newest = self.youngest(owner) if _may_be_late(owner) else None
+        if newest is None or newest.ready or newest.terminating or newest.finished:
             return False
         return newest.created is not None and self._snapshot.now - newest.created > _BROKEN
 
@@ -363,8 +385,7 @@ class Owners:
         there, settled, size = Counter[str](), Counter[str](), dict[str, int]()
         for some in self._snapshot.live:
             if group := some.template.restarts_with:
-                said = some.one.annotations.get(_SIZE, "")
-                size[group] = max(size.get(group, 0), int(said) if _NUMBER.fullmatch(said) else 0)
+                size[group] = max(size.get(group, 0), _number(some.one.annotations, _SIZE))
                 there[group] += len(some.pods)
                 settled[group] += sum(p.ready or not self._new(p) for p in some.pods)
         return {group: max(n, size[group]) - settled[group] for group, n in there.items()}
@@ -493,7 +514,7 @@ class Owners:
 
     def _family(self, owner: Workload) -> list[Workload]:
         """Those whose pods are of the same application: of each revision."""
-        if owner.kind == "Deployment":
+        if owner.kind == "Deployment" or owner.key in self._of_deployment:
             return self._of_deployment[owner.key]
         ref = owner.owner if owner.kind in ONLY_MAKE_PODS else None
         return [owner] if ref is None else self._siblings[owner.namespace, ref.uid or ref.name]
@@ -655,8 +676,14 @@ class Owners:
 def _is_present(replica_set: Workload, deployment: Workload) -> bool:
     """Whether it is of the revision that its Deployment has come to. By Recreate that is said only once the
     old pods are gone: until then the former ReplicaSet has the mark, and wants none."""
-    its, present = (w.metadata.annotations.get(_REVISION) for w in (replica_set, deployment))
+    key = _REVISION[deployment.kind]
+    its, present = (w.metadata.annotations.get(key) for w in (replica_set, deployment))
     return its is not None and its == present and replica_set.replicas > 0
+
+
+def _number(annotations: Mapping[str, str], key: str) -> int:
+    written = annotations.get(key, "")
+    return int(written) if _NUMBER.fullmatch(written) else 0
 
 
 def _names(owner: Workload) -> Iterator[str]:
@@ -698,16 +725,21 @@ def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:
     )
 
 
+def _may_be_late(owner: Workload) -> bool:
+    """Whether a rollout has not come to an end in time; of Argo's nothing that is read says so."""
+    return owner.failing == _LATE or owner.kind == "Rollout"
+
+
 def failing(owner: Workload) -> Reason | None:
     """Why an owner is left alone whose controller itself says that it cannot make its pods, or get them
     ready."""
     if not owner.failing:
         return None
     name = f"{owner.kind} {owner.name}"
-    if owner.failing == "ProgressDeadlineExceeded":
+    if owner.failing == _LATE:
         return Reason(
             ReasonCode.OWNER_DEGRADED,
-            f"{name}: its last rollout did not come to an end in time (ProgressDeadlineExceeded)",
+            f"{name}: its last rollout did not come to an end in time ({_LATE})",
             {},
             "mend the rollout, or undo it",
         )

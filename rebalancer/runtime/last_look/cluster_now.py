@@ -172,15 +172,12 @@ class ClusterNow:
         pods that have to leave their nodes, if one is among them that had not. `coming`: how many pods of
         each owner's uid are not there yet, as the plan has ended them; `whole`: what had begun before the
         plan counts, too."""
-        every, before = self._watched.workloads(""), self._restless if whole else ()
-        changed = [
-            w
-            for w in every
-            if self._generations.get(w.metadata.uid) != w.metadata.generation or w.metadata.uid in before
-        ]
+        every = self._watched.workloads("")
+        uids = ((w.metadata.uid, w.metadata.generation) for w in every)
+        changed = [uid for uid, generation in uids if self._generations.get(uid) != generation]
         ending = [p for p in self._ended_by_others if whole or p.uid not in self._ended]
         sets = (p.owner for p in ending if p.owner is not None and p.owner.kind == "StatefulSet")
-        owners = {o.uid for o in sets} | {w.metadata.uid for w in changed}
+        owners = {o.uid for o in sets}.union(changed, self._restless if whole else ())
         # A ReplicaSet makes the next one at once, if its controller is not behind.
         owners.update(u for u, n in self._had.items() if len(self._of[u]) + coming.get(u, 0) < n)
         leaving = self._leaving

@@ -44,6 +44,52 @@ def test_a_rollout_whose_newest_pod_is_broken_keeps_no_room_for_good(age: int, m
     assert len(plan(snapshot(machines, found, web())).moves) == moves
 
 
+BESIDE = [
+    node(n).zone(zone).cpu(cpu)
+    for n, zone, cpu in (("a-0", "a", 2), ("b-1", "b", "3200m"), ("c-0", "a", 1), ("c-1", "a", 3))
+]
+
+
+def half_done(wanted: int) -> list[Json]:
+    """Beside an old pod, on c-0, there is a new one of 3 cpu, on c-1."""
+    both = deployment("other").requests(cpu=1).placed({"c-0": 1, "c-1": 1})
+    found = larger(rollout(1, whole=both, new=["c-1"]))
+    found[0]["spec"]["replicas"] = wanted
+    return found
+
+
+def released(found: list[Json]) -> list[Json]:
+    """The rollout as Argo's Rollout has it, which is not read: its ReplicaSets say what it wants."""
+    deploy, *found = found
+    for one in (o for o in found if o["kind"] == "ReplicaSet"):
+        one["metadata"]["ownerReferences"][0].update(
+            apiVersion="argoproj.io/v1alpha1", kind="Rollout", uid="rollout"
+        )
+        revision = one["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
+        one["metadata"]["annotations"] = {
+            "rollout.argoproj.io/revision": revision,
+            "rollout.argoproj.io/desired-replicas": str(deploy["spec"]["replicas"]),
+        }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "age", "moves"), [(2, 60, 0), (1, 60, 1), (2, 7200, 1)], ids=["next", "all there", "broken"]
+)
+@pytest.mark.parametrize("of", [list, released], ids=["Deployment", "Argo Rollout"])
+def test_a_release_of_larger_pods_keeps_the_room_for_its_next_one(
+    of: Any, wanted: int, age: int, moves: int
+) -> None:
+    """The next one has b-1 alone. One that has not become Ready in an hour keeps the release where it is."""
+    found = half_done(wanted)
+    newest = next(o for o in found if o["spec"].get("nodeName") == "c-1")
+    newest["metadata"]["creationTimestamp"] = ago(age)
+    newest["status"]["conditions"] = [{"type": "Ready", "status": str(age < 3600)}]
+    condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    found[0]["status"]["conditions"] = [condition] if age > 3600 else []
+    assert len(plan(snapshot(BESIDE, of(found), web())).moves) == moves
+
+
 def resized() -> list[Any]:
     """A drained pod that was given more in place than its template asks for, and than another node has."""
     found = objects(other())

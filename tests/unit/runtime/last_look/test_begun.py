@@ -17,6 +17,7 @@ from tests.unit.planner.cluster.test_bystanders import (
     rollout,
     surges,
 )
+from tests.unit.planner.cluster.test_made_before_long import BESIDE, half_done, released
 from tests.unit.policy.test_vertical_autoscalers import vpa
 from tests.unit.runtime.last_look.test_room import World, away
 
@@ -105,6 +106,15 @@ def test_where_a_rollouts_next_pod_could_go_back_to_no_more_it_keeps_room() -> N
     assert not why_not(w)
     w.change(next(p for p in w.pods.values() if p.name.startswith("small")), node_name="a-1")
     assert f"{NEEDS}default/other-" in why_not(w)
+
+
+@pytest.mark.parametrize("of", [list, released], ids=["Deployment", "Argo Rollout"])
+def test_a_release_that_has_come_to_make_more_pods_keeps_room_for_them(of: Any) -> None:
+    w = World(snapshot(BESIDE, of(half_done(1)), web(2)))
+    assert not why_not(w)
+    begins(w, of(half_done(2)))
+    said = why_not(w)
+    assert NEEDS in said and "default/other" in said
 
 
 def test_an_autoscaler_that_has_come_to_recommend_more_for_a_drained_pod_is_heard() -> None:
