@@ -1,4 +1,5 @@
-"""Whether an owner would make the replacement that a plan counts on, at once and from the known template."""
+"""Who owns which pods, and whether an owner would make the replacement that a plan counts on: at once, and
+from the known template."""
 
 from __future__ import annotations
 
@@ -6,14 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import islice, zip_longest
-
-from msgspec.structs import replace
 
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
-from rebalancer.model.pod import Pod, PodTemplate, Volume
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
 from rebalancer.model.workload import REVISION, Workload
@@ -110,17 +108,8 @@ _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
-_BROKEN = 3600.0
-"""Seconds after which the newest pod of a rollout, if it is not Ready, is taken to be broken for good."""
-_REVISION = {"Deployment": "deployment.kubernetes.io/revision", "Rollout": "rollout.argoproj.io/revision"}
-"""Annotations of a Deployment, once its controller has seen it, or of an Argo Rollout, and of its
-ReplicaSets: their revision."""
-_DESIRED = "rollout.argoproj.io/desired-replicas"
-"""Annotation of the ReplicaSets of an Argo Rollout: how many pods that wants in all."""
-_LATE = "ProgressDeadlineExceeded"
+LATE = "ProgressDeadlineExceeded"
 """Why a Deployment fails whose rollout has not come to an end in time."""
-_MOST_TO_COME = 500
-"""Pods to come that are looked at for one owner: it may want any number."""
 ARRIVAL = 600.0
 """While a pod is younger than this, in seconds, and not Ready, no other pod of its owner is evicted. It is
 the default progressDeadlineSeconds of a Deployment. An older pod that is not Ready is taken to be broken."""
@@ -130,7 +119,7 @@ class Owners:
     """The owners of a snapshot with their pods. What is asked about an owner is worked out once."""
 
     def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._options = options
         self._trusted = frozenset(options.owner_kinds_allow) - WORKLOADS
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
@@ -148,8 +137,6 @@ class Owners:
             parent = self.parent(w)
             if parent is not None:
                 self._of_deployment[parent.key].append(w)
-        # One in the middle of a release makes pods as a Deployment does.
-        self._released = [*filter(None, map(self._release, self._siblings.values()))]
 
     def of(self, pod: Pod) -> Workload | None:
         """The pod's controller, if the snapshot has it.
@@ -161,7 +148,7 @@ class Owners:
 
     @remembered(by=lambda namespace, ref: (namespace, id(ref)))
     def _meant(self, namespace: str, ref: OwnerReference) -> Workload | None:
-        found = self._snapshot.owner_of(namespace, ref)
+        found = self.snapshot.owner_of(namespace, ref)
         if found is not None or ref.kind not in self._trusted:
             return found
         return self._stand_ins.setdefault(
@@ -180,25 +167,11 @@ class Owners:
     @remembered()
     def parent(self, owner: Workload) -> Workload | None:
         """The Deployment of a ReplicaSet."""
-        return self._snapshot.owner_of(owner.namespace, owner.owner)
+        return self.snapshot.owner_of(owner.namespace, owner.owner)
 
     def top(self, owner: Workload) -> Workload:
         """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
-
-    def wants(self, pod: Pod) -> bool:
-        """Whether the pod's owner makes it anew once it is gone, as far as is known: a set that is scaled in
-        gives up its highest ordinals."""
-        if (owner := self.of(pod)) is None:
-            return pod.owner is not None
-        if any(w.metadata.deletion_timestamp is not None for w in (owner, self.top(owner))):
-            return False
-        return owner.kind != "StatefulSet" or _ordinal(pod) in _ordinals(owner)
-
-    def keeps_up(self, pod: Pod) -> bool:
-        """Whether the owner surely makes another one in the pod's place."""
-        owner = self.of(pod)
-        return owner is not None and owner.kind in KEPT_UP and failing(owner) is None
 
     def chain(self, pod: Pod) -> list[OwnerReference]:
         """The pod's controller and those above it, as far as they are known, the nearest first."""
@@ -211,158 +184,23 @@ class Owners:
         return self._pods.get(owner.key, [])
 
     @cached_property
-    def made_again(self) -> list[Pod]:
-        """Pods that end, or are on a node that is gone, and whose owners make them again once they are gone,
-        as a StatefulSet does: no pod waits in their place yet, but it will take room. As many as an owner is
-        short of; a set that is scaled down gives up its highest ordinals. What other kinds want is not known:
-        they make all again, but for those that have come to the end of their work."""
-        ending = (*(p for p in self._snapshot.over if p.terminating), *self._snapshot.stranded)
-        found, made = [], Counter[str]()
-        for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
-            owner, kind = self.of(pod), pod.owner.kind if pod.owner is not None else "Node"
-            if kind not in REPLICATED:
-                found += [pod] * (kind not in ("DaemonSet", "Node") and not (pod.finished and self.ends(pod)))
-            elif owner is None or owner.metadata.deletion_timestamp is not None:
-                continue
-            elif made[owner.key] < owner.replicas - len(self.active(owner)):
-                made[owner.key] += 1
-                found.append(pod)
-        return found
-
-    @cached_property
-    def to_come(self) -> list[tuple[Workload, int]]:
-        """Owners, and how many more pods are to be made before long that nothing waits for yet: those that it
-        lacks beside `made_again`, as a StatefulSet makes one after the other and a Job waits after one that
-        failed, those that a Deployment has yet to pass on, and those that a rollout makes before it takes old
-        ones away."""
-        again = Counter(owner.key for p in self.made_again if (owner := self.of(p)) is not None)
-        found: list[tuple[Workload, int]] = []
-        for w in (*self._snapshot.workloads, *self._released):
-            if w.metadata.deletion_timestamp is not None or w.template is None or self._makes_none(w):
-                continue
-            number, family = 0, self._family(w)
-            if w.kind in REPLICATED or w.kind == "Job":
-                active = self.active(w)
-                if not self._stuck(w, active, blip=ARRIVAL):
-                    number = w.replicas - len(active) - again[w.key]
-            elif w.kind in _REVISION and not w.paused and ((rolls := self._rolls(w)) or family):
-                # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
-                there = sum(max(s.replicas, len(self.active(s))) for s in family)
-                number = min(w.replicas + w.surge * rolls - there, w.replicas - w.updated_replicas)
-            if number > 0:
-                found.append((w, min(number, _MOST_TO_COME)))
-        return found
-
-    def claims_to_come(self, owner: Workload, number: int) -> Iterator[tuple[Volume, ...]]:
-        """Of each of so many pods that an owner has `to_come`: the claims that a StatefulSet has kept for
-        it."""
-        there = {p.name for p in (*self.active(owner), *self.made_again)}
-        names = _names(owner) if owner.claim_templates else ()
-        missing = (name for name in names if name not in there)
-        for name, _ in zip_longest(islice(missing, number), range(number), fillvalue=""):
-            every = ((volume, f"{volume}-{name}") for volume in sorted(owner.claim_templates))
-            yield tuple(
-                Volume(volume, "persistentVolumeClaim", claim=claim)
-                for volume, claim in every
-                if (there_is := self._snapshot.claims.get(f"{owner.namespace}/{claim}")) is not None
-                and there_is.metadata.deletion_timestamp is None
-            )
-
-    @remembered(by=lambda owner: owner.key)
-    def youngest(self, owner: Workload) -> Pod | None:
-        """The pod that was made last for the application, of whatever revision; where none is active, of
-        those that end or have ended: between two tries of a Job, say."""
-        family = self._family(owner)
-        there = [p for w in family for p in self.active(w)]
-        there = there or [p for w in family for p in self._over.get(w.key, ())]
-        return max(there, key=lambda p: p.created or 0.0, default=None)
-
-    @cached_property
-    def _over(self) -> Mapping[str, list[Pod]]:
+    def over(self) -> Mapping[str, list[Pod]]:
         """By owner: its pods that are finished or being deleted."""
         found: dict[str, list[Pod]] = defaultdict(list)
-        for pod in self._snapshot.over:
+        for pod in self.snapshot.over:
             if (owner := self.of(pod)) is not None:
                 found[owner.key].append(pod)
         return found
 
     def _ending(self, owner: Workload) -> list[Pod]:
-        return [p for p in self._over.get(owner.key, ()) if p.terminating]
-
-    def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
-        """Owners in a rollout; their pods of former revisions that go, the first ones first; for how many of
-        these others are made: all but what `to_come` has; and how many go before any is made for them."""
-        coming = {w.key: number for w, number in self.to_come}
-        for w in (*self._snapshot.workloads, *self._released):
-            if w.metadata.deletion_timestamp is not None or w.template is None or self._given_up(w):
-                continue
-            seen = w.observed_generation >= w.metadata.generation
-            number = w.replicas - (w.updated_replicas if seen else 0)
-            if w.kind in _REVISION and not w.paused and self._rolls(w):
-                number -= coming.get(w.key, 0)
-                there = [s for s in self._of_deployment[w.key] if not (seen and _is_present(s, w))]
-                first = min(number, w.unavailable) if w.surge else number
-                yield w, [p for s in there for p in self.active(s)], number, first
-            elif w.kind == "StatefulSet" and w.update_strategy != "OnDelete" and number > w.partition:
-                last_first = sorted(self.active(w), key=lambda p: (len(p.name), p.name), reverse=True)
-                if not seen or two_revisions(w, last_first) is not None:
-                    present = w.update_revision if seen else None
-                    old = [p for p in last_first if present != p.template.labels.get(REVISION, "")]
-                    yield w, old[: (most := number - w.partition)], most, most
-
-    @remembered(by=lambda owner: owner.key)
-    def maker(self, owner: Workload) -> Workload:
-        """What makes an owner's next pod, with the hash of its present revision, which the pod has: of a
-        Deployment the ReplicaSet. The owner itself where that is not known yet."""
-        if owner.template is None or owner.observed_generation < owner.metadata.generation:
-            return owner
-        if owner.kind == "StatefulSet" and owner.update_revision:
-            labels = {**owner.template.labels, REVISION: owner.update_revision}
-            return replace(owner, template=replace(owner.template, labels=labels))
-        family = (s for s in self._of_deployment.get(owner.key, ()) if s.template is not None)
-        return next((s for s in family if _is_present(s, owner)), owner)
-
-    def _release(self, siblings: list[Workload]) -> Workload | None:
-        """An Argo Rollout that is between two revisions, as far as its ReplicaSets tell of it: with the usual
-        maxSurge and maxUnavailable, which are a Deployment's."""
-        busy = [w for w in siblings if w.replicas > 0 or self.active(w)]
-        ref = siblings[0].owner
-        if len(busy) < 2 or ref is None or not all(_rolled_out(w, ref) for w in busy):
-            return None
-        newest = max(busy, key=lambda w: _number(w.metadata.annotations, _REVISION[ref.kind]))
-        made = Workload(
-            kind=ref.kind,
-            metadata=replace(newest.metadata, name=ref.name, uid=ref.uid, owner_references=(), generation=0),
-            replicas=_number(newest.metadata.annotations, _DESIRED),
-            template=newest.template,
-            updated_replicas=newest.status_replicas,
-        )
-        self._of_deployment[made.key] = siblings
-        return made
-
-    def _rolls(self, deployment: Workload) -> bool:
-        """Whether a Deployment is on the way to another revision, though it be late, or be refused pods."""
-        unseen = deployment.observed_generation < deployment.metadata.generation
-        return unseen or self._between(deployment) is not None
-
-    def _makes_none(self, owner: Workload) -> bool:
-        """Whether its controller cannot make pods. One that is late makes more once the last ones are
-        Ready."""
-        return self._given_up(owner) if _may_be_late(owner) else bool(owner.failing)
-
-    def _given_up(self, owner: Workload) -> bool:
-        """Whether a rollout that is late is broken: its newest pod has not become Ready in an hour."""
-        newest = self.youngest(owner) if _may_be_late(owner) else None
-        if newest is None or newest.ready or newest.terminating or newest.finished:
-            return False
-        return newest.created is not None and self._snapshot.now - newest.created > _BROKEN
+        return [p for p in self.over.get(owner.key, ()) if p.terminating]
 
     @cached_property
     def lacking(self) -> frozenset[str]:
         """Namespaces in which an owner has fewer pods than it wants: it takes what a quota has free first."""
         return frozenset(
             w.namespace
-            for w in self._snapshot.workloads
+            for w in self.snapshot.workloads
             if w.kind in REPLICATED
             and w.replicas > len(self.active(w)) + len(self._ending(w)) * (w.kind == "StatefulSet")
         )
@@ -383,15 +221,15 @@ class Owners:
     def _restarting(self) -> Mapping[str, int]:
         """Groups of LeaderWorkerSets → how many of their pods are missing, or new and not Ready."""
         there, settled, size = Counter[str](), Counter[str](), dict[str, int]()
-        for some in self._snapshot.live:
+        for some in self.snapshot.live:
             if group := some.template.restarts_with:
-                size[group] = max(size.get(group, 0), _number(some.one.annotations, _SIZE))
+                size[group] = max(size.get(group, 0), number_in(some.one.annotations, _SIZE))
                 there[group] += len(some.pods)
                 settled[group] += sum(p.ready or not self._new(p) for p in some.pods)
         return {group: max(n, size[group]) - settled[group] for group, n in there.items()}
 
     def _new(self, pod: Pod) -> bool:
-        return pod.created is not None and self._snapshot.now - pod.created < arrival(self._snapshot, pod)
+        return pod.created is not None and self.snapshot.now - pod.created < arrival(self.snapshot, pod)
 
     def _starts(self, pod: Pod) -> bool:
         """Whether a pod that is not Ready may become so: it is new, or its startup probe still runs."""
@@ -441,7 +279,7 @@ class Owners:
         for owner in self._in_namespace[namespace]:
             active = self.active(owner)
             why = self._unrest(owner, active) if owner.replicas or active else None
-            if why is None or why.code not in _IN_FLUX or self._stuck(owner, active):
+            if why is None or why.code not in _IN_FLUX or self.stuck(owner, active):
                 continue
             if why.code is ReasonCode.ROLLOUT_IN_PROGRESS and self._halted(owner):
                 continue
@@ -467,7 +305,7 @@ class Owners:
     @cached_property
     def _in_namespace(self) -> Mapping[str, list[Workload]]:
         found: dict[str, list[Workload]] = defaultdict(list)
-        for w in self._snapshot.workloads:
+        for w in self.snapshot.workloads:
             if w.kind in KEPT_UP:
                 found[w.namespace].append(w)
         return found
@@ -477,7 +315,7 @@ class Owners:
         wanted = owner.replicas if owner.metadata.deletion_timestamp is None else 0
         if owner.kind == "DaemonSet":
             # What it wants is not known of a new node; what ends it makes anew, wherever it can.
-            ending = {p.node_name for p in self._ending(owner)} & self._snapshot.node_names
+            ending = {p.node_name for p in self._ending(owner)} & self.snapshot.node_names
             lacks = ending - {p.node_name for p in active}
             wanted = len(active) + len(lacks) if wanted else 0
             return self._scaling(owner, wanted, active)
@@ -496,14 +334,14 @@ class Owners:
             {"replicas": wanted, "pods": len(active)},
         )
 
-    def _stuck(self, owner: Workload, active: list[Pod], *, blip: float = 0.0) -> bool:
+    def stuck(self, owner: Workload, active: list[Pod], *, blip: float = 0.0) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
         one may be whom the move helps; or as it cannot make them, which no condition of it says: its
         controller has seen what is there, waits for none of them, and the last of them is not new. `blip`:
         for so many seconds one that is no longer Ready may become so again."""
         if owner.kind != "StatefulSet" or len(active) >= owner.replicas:
             return False
-        since = self._snapshot.now - blip
+        since = self.snapshot.now - blip
         waited_for = () if owner.parallel else (p for p in active if not p.ready)
         for p in waited_for:
             if p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since):
@@ -512,9 +350,9 @@ class Owners:
         settled = 0 < len(active) == owner.status_replicas == owner.available_replicas
         return seen and settled and not any(self._new(p) for p in active)
 
-    def _family(self, owner: Workload) -> list[Workload]:
+    def family(self, owner: Workload) -> list[Workload]:
         """Those whose pods are of the same application: of each revision."""
-        if owner.kind == "Deployment" or owner.key in self._of_deployment:
+        if owner.kind == "Deployment":
             return self._of_deployment[owner.key]
         ref = owner.owner if owner.kind in ONLY_MAKE_PODS else None
         return [owner] if ref is None else self._siblings[owner.namespace, ref.uid or ref.name]
@@ -522,7 +360,7 @@ class Owners:
     def _halted(self, owner: Workload) -> bool:
         """Whether its rollout goes no further by itself: it is paused, or waits for a pod that is broken.
         That is the newest one, if this is not Ready; or any, where pods come in order."""
-        top, family = self.top(owner), self._family(owner)
+        top, family = self.top(owner), self.family(owner)
         if any(w.observed_generation < w.metadata.generation for w in (owner, top)):
             return False
         pods = sorted((p for w in family for p in self.active(w)), key=lambda p: p.created or 0.0)
@@ -533,7 +371,7 @@ class Owners:
 
     def _refused(self, owner: Workload) -> Reason | None:
         """Why the API server would not make a pod of the owner's template, or the scheduler not place it."""
-        name, snapshot = f"{owner.kind} {owner.name}", self._snapshot
+        name, snapshot = f"{owner.kind} {owner.name}", self.snapshot
         if owner.node:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,
@@ -575,7 +413,7 @@ class Owners:
             ReasonCode.REPLACEMENT_NOT_READY,
             f"new pods of {owner.kind} {owner.name} are not Ready yet: {len(new)} ({new[0].name})",
             {"notReady": len(new)},
-            f"it is left alone until they are Ready, or {arrival(self._snapshot, new[0]) / 60:g} min old and "
+            f"it is left alone until they are Ready, or {arrival(self.snapshot, new[0]) / 60:g} min old and "
             "past startup probes",
         )
 
@@ -585,12 +423,12 @@ class Owners:
         if ref is None:
             return None
         name = f"{owner.kind} {owner.name}"
-        if ref.kind == "Deployment" and ref.kind in self._snapshot.kinds:
+        if ref.kind == "Deployment" and ref.kind in self.snapshot.kinds:
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
-        if _rolled_out(owner, ref):
+        if of_rollout(owner, ref):
             return self._revisions(owner, ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
             together = of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
@@ -631,9 +469,9 @@ class Owners:
             )
         if parent.observed_generation < parent.metadata.generation:
             return _unseen(name)
-        return failing(parent) or self._between(parent)
+        return failing(parent) or self.between(parent)
 
-    def _between(self, parent: Workload) -> Reason | None:
+    def between(self, parent: Workload) -> Reason | None:
         """That a Deployment has pods of several revisions, or not all of the present one."""
         name = f"{parent.kind} {parent.name}"
         busy = [w for w in self._of_deployment[parent.key] if w.replicas > 0 or self.active(w)]
@@ -656,8 +494,8 @@ class Owners:
         name = f"StatefulSet {owner.name}"
         if (reason := two_revisions(owner, active)) is not None:
             return reason
-        wanted = _ordinals(owner)
-        if beyond := sorted(p.name for p in active if _ordinal(p) not in wanted):
+        wanted = ordinals(owner)
+        if beyond := sorted(p.name for p in active if ordinal(p) not in wanted):
             return Reason(
                 ReasonCode.OWNER_SCALING,
                 f"{name} gives up {beyond[0]}, whose number it does not want any more, and has yet to make "
@@ -673,29 +511,19 @@ class Owners:
         return None
 
 
-def _is_present(replica_set: Workload, deployment: Workload) -> bool:
-    """Whether it is of the revision that its Deployment has come to. By Recreate that is said only once the
-    old pods are gone: until then the former ReplicaSet has the mark, and wants none."""
-    key = _REVISION[deployment.kind]
-    its, present = (w.metadata.annotations.get(key) for w in (replica_set, deployment))
-    return its is not None and its == present and replica_set.replicas > 0
-
-
-def _number(annotations: Mapping[str, str], key: str) -> int:
+def number_in(annotations: Mapping[str, str], key: str) -> int:
+    """The number that an annotation is; 0 if it is none, or not there."""
     written = annotations.get(key, "")
     return int(written) if _NUMBER.fullmatch(written) else 0
 
 
-def _names(owner: Workload) -> Iterator[str]:
-    """Of all pods that a StatefulSet wants, in the order in which it makes them: perhaps a billion."""
-    return (f"{owner.name}-{n}" for n in _ordinals(owner))
-
-
-def _ordinals(owner: Workload) -> range:
+def ordinals(owner: Workload) -> range:
+    """The numbers of the pods that a StatefulSet wants."""
     return range(owner.first_ordinal, owner.first_ordinal + owner.replicas)
 
 
-def _ordinal(pod: Pod) -> int:
+def ordinal(pod: Pod) -> int:
+    """The number in the name of a StatefulSet's pod; -1 if there is none."""
     number = pod.name.rpartition("-")[2]
     return int(number) if number.isdecimal() else -1
 
@@ -725,21 +553,16 @@ def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:
     )
 
 
-def _may_be_late(owner: Workload) -> bool:
-    """Whether a rollout has not come to an end in time; of Argo's nothing that is read says so."""
-    return owner.failing == _LATE or owner.kind == "Rollout"
-
-
 def failing(owner: Workload) -> Reason | None:
     """Why an owner is left alone whose controller itself says that it cannot make its pods, or get them
     ready."""
     if not owner.failing:
         return None
     name = f"{owner.kind} {owner.name}"
-    if owner.failing == _LATE:
+    if owner.failing == LATE:
         return Reason(
             ReasonCode.OWNER_DEGRADED,
-            f"{name}: its last rollout did not come to an end in time ({_LATE})",
+            f"{name}: its last rollout did not come to an end in time ({LATE})",
             {},
             "mend the rollout, or undo it",
         )
@@ -810,7 +633,7 @@ def _minor(server_version: str) -> int:
     return int(found.group(1)) if found else LATEST
 
 
-def _rolled_out(owner: Workload, ref: OwnerReference) -> bool:
+def of_rollout(owner: Workload, ref: OwnerReference) -> bool:
     """Whether the controller is Argo's Rollout, which only scales its ReplicaSets: these make new pods."""
     return owner.kind == "ReplicaSet" and ref.kind == "Rollout" and ref.api_version.startswith("argoproj.io/")
 

@@ -21,6 +21,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.kubelets import expelling
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools
 
@@ -125,10 +126,11 @@ def to_be_made(
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
     known whether it comes at all, as of a Job: one reading has those alone that surely do."""
-    readings = _Readings(owners, replacements)
-    again, left = ([*map(readings.of, p)] for p in (owners.made_again, filter(owners.wants, leaving)))
-    rolls, beside, ends = _rolling(owners, readings, simulation)
-    coming = [*_coming(owners, readings), *beside]
+    to_come = PodsToCome(owners)
+    readings = _Readings(owners, to_come, replacements)
+    again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))
+    rolls, beside, ends = _rolling(to_come, readings, simulation)
+    coming = [*_coming(to_come, readings), *beside]
 
     def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
         rolled = [(of(r), grows) for r, grows in rolls]
@@ -137,7 +139,7 @@ def to_be_made(
     found = [whole(lambda r: r.full)]
     if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
-    sure = [[r.full for r in some if _surely(owners, r.full)] for some in (again, left, coming)]
+    sure = [[r.full for r in some if _surely(to_come, r.full)] for some in (again, left, coming)]
     if any(sure) and sum(map(len, sure)) < len(again) + len(left) + len(coming):
         # One that may never come would hide that the others find no node.
         found.append(found[0]._replace(again=sure[0], leaving=sure[1], coming=sure[2]))
@@ -155,9 +157,9 @@ def to_be_made(
     return found
 
 
-def _surely(owners: Owners, pod: Pod) -> bool:
+def _surely(to_come: PodsToCome, pod: Pod) -> bool:
     """Whether it comes in any case; those that are further ones name no owner."""
-    return owners.keeps_up(pod) if pod.owner is not None else not pod.template.ends
+    return to_come.keeps_up(pod) if pod.owner is not None else not pod.template.ends
 
 
 class _Reading(NamedTuple):
@@ -173,8 +175,8 @@ class _Reading(NamedTuple):
 class _Readings:
     """How pods may be made anew by their owners."""
 
-    def __init__(self, owners: Owners, replacements: Replacements) -> None:
-        self._owners, self._replacements = owners, replacements
+    def __init__(self, owners: Owners, to_come: PodsToCome, replacements: Replacements) -> None:
+        self._owners, self._to_come, self._replacements = owners, to_come, replacements
 
     def of(self, pod: Pod) -> _Reading:
         """The pod itself, where its owner is not known."""
@@ -183,9 +185,9 @@ class _Readings:
 
     def under(self, owner: Workload, pod: Pod) -> _Reading:
         """As this owner makes it, of its present revision or, as it is, of the pod's own."""
-        like = self._owners.youngest(owner)
+        like = self._to_come.youngest(owner)
         made_by = self._owners.of(like) if like is not None else None
-        templates = self._replacements.next_of(pod.template, self._owners.maker(owner), like, made_by)
+        templates = self._replacements.next_of(pod.template, self._to_come.maker(owner), like, made_by)
         made = {id(t): replace(pod, template=t) for t in templates}
         return _Reading(*(made[id(t)] for t in templates))
 
@@ -195,18 +197,18 @@ class _Readings:
         return found._replace(as_is=found.full)
 
 
-def _coming(owners: Owners, readings: _Readings) -> Iterator[_Reading]:
-    """Those of `Owners.to_come`, with what admission gives them, as the youngest there shows it."""
-    for owner, number in owners.to_come:
+def _coming(to_come: PodsToCome, readings: _Readings) -> Iterator[_Reading]:
+    """Those of `PodsToCome.further`, with what admission gives them, as the youngest there shows it."""
+    for owner, number in to_come.further:
         if owner.template is None:
             continue
-        template, like = owner.template, owners.youngest(owner)
+        template, like = owner.template, to_come.youngest(owner)
         if like is not None:
             template = like.template.by_spec or like.template
             own = tuple(v for v in template.volumes if v.name not in owner.claim_templates)
             template = replace(template, volumes=own)
         reading = readings.further(owner, template)
-        for claims in owners.claims_to_come(owner, number):
+        for claims in to_come.claims(owner, number):
             yield _with_claims(reading, claims) if claims else reading
 
 
@@ -220,9 +222,9 @@ def _with_claims(reading: _Reading, claims: tuple[Volume, ...]) -> _Reading:
 
 
 def _rolling(
-    owners: Owners, readings: _Readings, simulation: Simulation
+    to_come: PodsToCome, readings: _Readings, simulation: Simulation
 ) -> tuple[list[tuple[_Reading, bool]], list[_Reading], list[Pod]]:
-    """Those of `Owners.rolled_out` in place of which others are made, first such as take more or go
+    """Those of `PodsToCome.rolled_out` in place of which others are made, first such as take more or go
     elsewhere: the others find the room that they had. And those that come while the old ones are there,
     which has to be where these stand if a constraint does not count them: by `matchLabelKeys`, say. And the
     old ones in place of which none is made once they are gone."""
@@ -239,7 +241,7 @@ def _rolling(
         hard = simulation.state.constraints(new, hard=True)
         return not all(c.counts(p.namespace, p.template.labels) for c in hard)
 
-    for owner, pods, number, first in owners.rolled_out():
+    for owner, pods, number, first in to_come.rolled_out():
         made = ((p, readings.under(owner, p)) for p in pods)
         judged = [
             (p, r, any(grows(p, new.template) for new in (r.full, r.asked, r.freed, r.plain)))

@@ -36,6 +36,7 @@ from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.plan import Move
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import KEPT_UP, Owners
+from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.spread.constraint import SELECTING
@@ -206,9 +207,10 @@ class ClusterNow:
         """The uids of the owners of which the plan knew that pods are to be made; and the names of the nodes
         that these pods could use, or those that wait."""
         simulation, owners = self.simulation, Owners(self._snapshot, PolicyOptions())
-        restless = {w.metadata.uid for w, _ in owners.to_come}
-        restless.update(w.metadata.uid for w, *_ in owners.rolled_out())
-        restless.update(p.owner.uid for p in owners.made_again if p.owner is not None)
+        to_come = PodsToCome(owners)
+        restless = {w.metadata.uid for w, _ in to_come.further}
+        restless.update(w.metadata.uid for w, *_ in to_come.rolled_out())
+        restless.update(p.owner.uid for p in to_come.made_again if p.owner is not None)
         made = to_be_made(owners, Replacements(self._snapshot), simulation, leaving)
         pods = [p for reading in made for p in reading.pods]
         sized = self._snapshot.vertical_autoscalers

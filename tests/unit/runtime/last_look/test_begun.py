@@ -114,7 +114,8 @@ def test_a_release_that_has_come_to_make_more_pods_keeps_room_for_them(of: Any) 
     assert not why_not(w)
     begins(w, of(half_done(2)))
     said = why_not(w)
-    assert NEEDS in said and "default/other" in said
+    assert NEEDS in said
+    assert "default/other" in said
 
 
 def test_an_autoscaler_that_has_come_to_recommend_more_for_a_drained_pod_is_heard() -> None:
