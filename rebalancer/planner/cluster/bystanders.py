@@ -108,10 +108,12 @@ class SpokenFor:
         others: Iterable[Pod],
         first: Collection[Pod],
         ends: Iterable[Pod],
+        last: Collection[int],
     ) -> None:
         """`leaving`: on nodes, until they are made anew, of the template that they have then. `others`: to be
         made, or of `waiting`; `first`: those of `waiting` that are placed before a replacement; `ends`: whom
-        nobody replaces. `groups`: the constraints that bind the moves."""
+        nobody replaces; `last`: ids of pods that are placed after all others. `groups`: the constraints that
+        bind the moves."""
         self._simulation, self._groups, self._ends = simulation, groups, [*map(key_of, ends)]
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
@@ -137,7 +139,8 @@ class SpokenFor:
         able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
         held = {i for i in able if key_of(pods[i][0]) in state.nominated}
         soon = {i for i in able if id(pods[i][0].template) in early}
-        able.sort(key=lambda i: (i not in held, i not in soon, slots[id(pods[i][0].template)]))
+        given_way = {i for i in able if id(pods[i][0]) in last}
+        able.sort(key=lambda i: (i not in held, i not in soon, i in given_way, slots[id(pods[i][0].template)]))
 
         def place(numbers: Iterable[int]) -> dict[Hashable, int]:
             placing = Placing(state, self._down, kept=simulation.daemons.kept)

@@ -88,13 +88,15 @@ class ToBeMade(NamedTuple):
     """Pods that owners are going to make, as they will be: in place of such as end (`again`), of such as have
     to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
     they will take more than now, or go elsewhere; and further ones (`coming`). `ends`: pods that a rollout
-    takes away, and whose successors are there already or among `coming`."""
+    takes away, and whose successors are there already or among `coming`. `last`: the ids of those that find
+    their nodes after all others, as they may never come."""
 
     again: Sequence[Pod] = ()
     leaving: Sequence[Pod] = ()
     rolls: Sequence[tuple[Pod, bool]] = ()
     coming: Sequence[Pod] = ()
     ends: Sequence[Pod] = ()
+    last: frozenset[int] = frozenset()
 
     @property
     def pods(self) -> Iterator[Pod]:
@@ -125,7 +127,7 @@ def to_be_made(
     others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
-    known whether it comes at all, as of a Job: one reading has those alone that surely do."""
+    known whether it comes at all, as of a Job: all readings but the first have these find their nodes last."""
     to_come = PodsToCome(owners)
     readings = _Readings(owners, to_come, replacements)
     again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))
@@ -139,10 +141,6 @@ def to_be_made(
     found = [whole(lambda r: r.full)]
     if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
-    sure = [[r.full for r in some if _surely(to_come, r.full)] for some in (again, left, coming)]
-    if any(sure) and sum(map(len, sure)) < len(again) + len(left) + len(coming):
-        # One that may never come would hide that the others find no node.
-        found.append(found[0]._replace(again=sure[0], leaving=sure[1], coming=sure[2]))
     if ends:
         # They may stay for long, too: until all new ones are Ready. Where they end, nobody makes them anew.
         over = {*map(key_of, ends)}
@@ -154,12 +152,17 @@ def to_be_made(
         for mine, than in (("asked", "full"), ("freed", "asked"), ("plain", "freed"))
         if any(getattr(r, mine) is not getattr(r, than) for r in every)
     )
-    return found
+    # One that may never come would hide that the others find no node.
+    if 0 < len(_perhaps(to_come, found[0])) < len(again) + len(left) + len(coming):
+        found.append(found[0])
+    return [found[0], *(made._replace(last=_perhaps(to_come, made)) for made in found[1:])]
 
 
-def _surely(to_come: PodsToCome, pod: Pod) -> bool:
-    """Whether it comes in any case; those that are further ones name no owner."""
-    return to_come.keeps_up(pod) if pod.owner is not None else not pod.template.ends
+def _perhaps(to_come: PodsToCome, made: ToBeMade) -> frozenset[int]:
+    """The ids of those that may never come; those that are further ones name no owner."""
+    every = chain(made.again, made.leaving, made.coming)
+    sure = ((p, to_come.keeps_up(p) if p.owner is not None else not p.template.ends) for p in every)
+    return frozenset(id(p) for p, comes in sure if not comes)
 
 
 class _Reading(NamedTuple):

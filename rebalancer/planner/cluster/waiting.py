@@ -139,7 +139,9 @@ class Waiting:
         first = [p for p in pods if p.waits and not self._late(p, ending)]
         known = set(map(id, first))
         others = [*made.coming, *self._simulation.early, *(p for p in pods if id(p) not in known)]
-        return SpokenFor(self._simulation, self._groups, pods, made.leaves, others, first, made.ends)
+        return SpokenFor(
+            self._simulation, self._groups, pods, made.leaves, others, first, made.ends, made.last
+        )
 
     @property
     def templates(self) -> Collection[PodTemplate]:

@@ -403,6 +403,20 @@ def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
     assert bool(plan(snapshot(machines, leaves, ghost(), skewed)).moves) is bool(moves)
 
 
+@pytest.mark.parametrize("ghost", [workflow, job_of_one_try, refused_by_a_quota])
+def test_nor_beside_one_that_a_rollout_has_replaced(ghost: Any) -> None:
+    """Each of the two alone would fill b-0, where the rollout's new pod is: in truth web's drained ones do."""
+    found = rollout(1, whole=deployment("other").requests(cpu=1).placed({"b-0": 1, "z-0": 1}), new=["b-0"])
+    found[0]["spec"]["replicas"] = 1
+    never = ghost()
+    never[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    machines = [node("a-0").zone("a").cpu("2500m"), node("b-0").zone("b").cpu("2200m")]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
+    skewed = skewed.placed({"a-0": 4, "z-0": 2})
+    assert plan(snapshot(machines, leaves, found, never, skewed)).moves == ()
+
+
 def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:
     """Of the other's three pods two are to be: one on a-0, one on b-0, and web's drained one there alone."""
     whole = deployment("other").requests(cpu="1500m").placed({"z-0": 2, "b-0": 1})
