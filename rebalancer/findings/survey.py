@@ -17,7 +17,7 @@ from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import LabelSelector, Selector
 from rebalancer.model.snapshot import Alike, Snapshot
-from rebalancer.model.workload import HASH, REVISION, Workload
+from rebalancer.model.workload import HASHES, REVISION, Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
@@ -38,10 +38,9 @@ REPLICATED = frozenset(
 """Kinds that keep a number of pods running."""
 _GENERATED = frozenset(
     {
-        HASH,
+        *HASHES,
         REVISION,
         "pod-template-generation",
-        "rollouts-pod-template-hash",
         "statefulset.kubernetes.io/pod-name",
         "apps.kubernetes.io/pod-index",
         "batch.kubernetes.io/controller-uid",

@@ -28,7 +28,7 @@ from rebalancer.model.node import (
     STARTING_TAINTS,
 )
 from rebalancer.model.pod import DELETION_COST, REGISTRAR, cost_writer, without_own_cost
-from rebalancer.model.workload import HASH, REVISION
+from rebalancer.model.workload import HASHES, REVISION
 from rebalancer.output_file import output_file
 from rebalancer.policy import owners
 from rebalancer.policy.queues import QUEUES
@@ -205,9 +205,8 @@ def _under(domain: str, *names: str) -> set[str]:
 
 KNOWN_KEYS = frozenset(
     {"app", "k8s-app", "job-name", "controller-uid", "metadata.name"}
-    | {HASH, "pod-template-generation", REVISION}
+    | {*HASHES, "pod-template-generation", REVISION}
     | {
-        "rollouts-pod-template-hash",
         *LEAVING_TAINTS,
         *OUTDATED_TAINTS,
         *STARTING_TAINTS,

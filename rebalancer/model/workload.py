@@ -14,6 +14,8 @@ from rebalancer.model.selectors import LabelSelector, Selector
 HASH, REVISION = "pod-template-hash", "controller-revision-hash"
 """Labels of pods that tell the revisions of a Deployment, and of a StatefulSet, apart. The templates of a
 Deployment's ReplicaSets have the first."""
+HASHES = frozenset({HASH, "rollouts-pod-template-hash"})
+"""The first, and the one by which an Argo Rollout tells its revisions apart."""
 UNASKED = ("failed calling webhook", "Internal error occurred")
 """What the message of a ReplicaFailure has where the API server could not ask a webhook whose failurePolicy
 is Fail, or failed itself: new pods of others may be refused as well."""

@@ -19,7 +19,7 @@ from rebalancer import __version__
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.workload import HASH, Workload
+from rebalancer.model.workload import HASHES, Workload
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import tolerated
 
@@ -76,7 +76,7 @@ class Fingerprints:
         template = owner.template
         if template is not None and owner.counted_as != owner.key:
             # As who owns it has it, which is not read.
-            own = {k: v for k, v in template.labels.items() if k != HASH}
+            own = {k: v for k, v in template.labels.items() if k not in HASHES}
             template = replace(template, labels=own)
         keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
         there = {

@@ -38,7 +38,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import NodeSelector, canonical
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, Alike, Snapshot
 from rebalancer.model.workload import (
-    HASH,
+    HASHES,
     REVISION,
     RuntimeClass,
     Scheduling,
@@ -160,7 +160,7 @@ class Replacements:
             built = _at_least(
                 {r: n - its.requests.get(r, 0) + asked.requests.get(r, 0) for r, n in more}, built
             )
-        present = {k: v for k, v in asked.labels.items() if k in (HASH, REVISION)}
+        present = {k: v for k, v in asked.labels.items() if k in (*HASHES, REVISION)}
         same = bool(present) and present.items() <= template.labels.items()
         was = asked if same else self._template_of(as_is) or asked
         given = self._given(as_is, was, owner, tolerates=_unsaid(shown, its or asked))

@@ -500,10 +500,14 @@ def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> boo
         return False
     parent = snapshot.owner_of(owner.namespace, owner.owner)
     namespace = snapshot.namespaces.get(owner.namespace)
-    for said_by in (parent, None if owner.annotations_are_copies else owner, namespace):
+    for said_by in (parent, owner, namespace):
         said = said_by.metadata.annotations.get(SCALE_IN) if said_by is not None else None
-        if said is not None:
-            return bool(SCALE_IN_WORDS.says(said))
+        if said is None:
+            continue
+        yes = bool(SCALE_IN_WORDS.says(said))
+        # What a controller has copied asks for nothing; a no that is not read where it stands may still hold.
+        if not (said_by is owner and owner.annotations_are_copies and (yes or parent is not None)):
+            return yes
     if namespace is None and "Namespace" in snapshot.refused:
         return None
     return options.mode == "all"

@@ -139,8 +139,8 @@ class SpokenFor:
         able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
         held = {i for i in able if key_of(pods[i][0]) in state.nominated}
         soon = {i for i in able if id(pods[i][0].template) in early}
-        given_way = {i for i in able if id(pods[i][0]) in last}
-        able.sort(key=lambda i: (i not in held, i not in soon, i in given_way, slots[id(pods[i][0].template)]))
+        late = {i for i in able if id(pods[i][0]) in last}
+        able.sort(key=lambda i: (i not in held, i not in soon, i in late, slots[id(pods[i][0].template)]))
 
         def place(numbers: Iterable[int]) -> dict[Hashable, int]:
             placing = Placing(state, self._down, kept=simulation.daemons.kept)

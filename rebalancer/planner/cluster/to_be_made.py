@@ -127,7 +127,7 @@ def to_be_made(
     others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
-    known whether it comes at all, as of a Job: all readings but the first have these find their nodes last."""
+    known whether it comes at all, as of a Job: in all readings but the first these find their nodes last."""
     to_come = PodsToCome(owners)
     readings = _Readings(owners, to_come, replacements)
     again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))

@@ -213,6 +213,14 @@ class Sight:
         apart = APART + clock.latest() - clock.now()
         return entry is not None and (pod.created or 0.0) >= int(entry.at) - apart
 
+    def came(self, o: Opened, reads: Reads) -> list[Pod]:
+        """The pods one of which has come for the released one: those that were made after it. The youngest,
+        where the clocks are apart and none was."""
+        made = sorted((p for p in self.own(o, reads) if self.made(o, p)), key=lambda p: p.created or 0.0)
+        entry = self._memory.released(o.move.pod.uid)
+        after = [p for p in made if entry is not None and (p.created or 0.0) >= int(entry.at)]
+        return after or made[-1:]
+
     def _as_own(self, o: Opened, pod: Pod, available: bool, mark: Mark | None) -> Own:
         return Own(
             uid=pod.uid,

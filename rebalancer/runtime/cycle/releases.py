@@ -476,9 +476,8 @@ class Releases:
     def _evict(self, o: Opened, pod: Pod) -> Outcome | None:
         move = replace(o.move, pod=pod)
         if o.sent is None:
-            made = [p for p in self._sight.own(o, self._parts.reads) if self._sight.made(o, p)]
-            youngest = sorted(made, key=lambda p: p.created or 0.0)[-1:]
-            move = replace(move, destinations=tuple(p.node_name for p in youngest))
+            came = self._sight.came(o, self._parts.reads)
+            move = replace(move, destinations=tuple(p.node_name for p in came))
         permission = Permission(o.look, self._clock, move, NOBODY)
 
         def may_not() -> Reason | None:

@@ -544,7 +544,9 @@ def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, t
         assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
 
 
-@pytest.mark.parametrize("how", ["as approved", "beside pods as young", "elsewhere", "restarted"])
+@pytest.mark.parametrize(
+    "how", ["as approved", "beside pods as young", "elsewhere", "elsewhere, another younger", "restarted"]
+)
 def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str, tmp_path: Path) -> None:
     """The next cycle does not know what it was to mend. Nor is the method to blame for an approval."""
     rules, memory = ApprovalRules(required=True), Memory(SystemClock(), HistoryRules())
@@ -574,11 +576,17 @@ def test_what_was_approved_and_held_over_a_pause_goes_only_as_approved(how: str,
         annotate("rebalancer-brake")
         if how == "restarted":
             approvals = Approvals(connection, "default", lambda: rules, SystemClock())
-        elif how == "elsewhere":
+        elif how.startswith("elsewhere"):
             (new,) = (p for p in pods(cluster) if p["metadata"]["name"] not in before)
-            moved = {ZONE: "d"}
-            node = new["spec"]["nodeName"]
-            cluster.store.modify("Node", node, None, lambda o: o["metadata"]["labels"].update(moved))
+            node, other = new["spec"]["nodeName"], max(before & names(cluster) - {old})
+            cluster.store.modify("Node", node, None, lambda o: o["metadata"]["labels"].update({ZONE: "d"}))
+            if "another" in how:
+                time.sleep(1.1)  # creationTimestamps have whole seconds
+                for n in [n["metadata"]["name"] for n in cluster.store.list("Node")]:
+                    if n not in {"c-0", "c-1"} - {node}:
+                        cluster.store.modify("Node", n, None, lambda o: o["spec"].update(unschedulable=True))
+                cluster.store.delete("Pod", other, "default")
+                cluster.settle()
         later = replace(options, settle=LIMITS)
         report, _ = cycle(cluster, tmp_path, later, memory=memory, approvals=approvals)
         cluster.settle()

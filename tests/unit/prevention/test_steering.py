@@ -222,6 +222,22 @@ def test_scope(case: str, mode: Any, on_owner: str, on_namespace: str, steered_p
     assert steer(decoded(cluster), ScaleInOptions(mode=mode)).changes == steered_pods
 
 
+@pytest.mark.parametrize(("said", "steered_pods"), [("off", 0), ("spread", 1)])
+def test_of_what_an_argo_rollouts_replica_set_says_a_no_counts(said: str, steered_pods: int) -> None:
+    """The Rollout is not read. What it asked for once counts for nothing, as its copy stays."""
+    web = deployment("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1})
+    cluster = [o for o in objects(THREE, web) if o["kind"] != "Deployment"]
+    top = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "u"}
+    for o in cluster:
+        if o["kind"] == "ReplicaSet":
+            o["metadata"]["ownerReferences"] = [{**top, "controller": True}]
+            o["metadata"]["annotations"] = {"rebalancer.io/scale-in": said}
+    found = {
+        mode: steer(decoded(cluster), ScaleInOptions(mode=mode)).changes for mode in ("all", "annotated")
+    }
+    assert found == {"all": steered_pods, "annotated": 0}
+
+
 def test_what_is_out_of_scope_now_loses_its_costs() -> None:
     cluster = placed(a=2, b=1, c=1)
     written = with_costs(cluster, named(steer(decoded(cluster), ALL)))

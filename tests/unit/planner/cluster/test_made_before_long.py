@@ -405,7 +405,7 @@ def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
 
 @pytest.mark.parametrize("ghost", [workflow, job_of_one_try, refused_by_a_quota])
 def test_nor_beside_one_that_a_rollout_has_replaced(ghost: Any) -> None:
-    """Each of the two alone would fill b-0, where the rollout's new pod is: in truth web's drained ones do."""
+    """Each of the two would fill b-0, where the rollout's new pod is; in truth web's drained ones do."""
     found = rollout(1, whole=deployment("other").requests(cpu=1).placed({"b-0": 1, "z-0": 1}), new=["b-0"])
     found[0]["spec"]["replicas"] = 1
     never = ghost()

@@ -40,7 +40,7 @@ from rebalancer.policy.ledger import (
 from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules, first_seen, held_back, stabilizing, waiting_owners
-from tests.support.build import deployment, node, nodes, snapshot, workload
+from tests.support.build import deployment, node, nodes, objects, snapshot, workload
 
 NOW = 1_000_000.0
 WEB = "Deployment/shop/web"
@@ -172,6 +172,21 @@ SAME = [
 @pytest.mark.parametrize("things", [s[1] for s in SAME], ids=[s[0] for s in SAME])
 def test_a_fingerprint_stays_when(things: list[Any]) -> None:
     assert fingerprint(*things) == fingerprint(*nodes(a=1, b=1), web().placed({"a-0": 2}))
+
+
+def test_a_fingerprint_stays_over_the_releases_of_an_argo_rollout() -> None:
+    def release(number: int) -> str:
+        things = objects(*nodes(a=1, b=1), web())
+        top = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "u"}
+        for o in things:
+            if o["kind"] == "ReplicaSet":
+                o["metadata"]["ownerReferences"] = [{**top, "controller": True}]
+                made = o["spec"]["template"]["metadata"]["labels"]
+                made["rollouts-pod-template-hash"] = made.pop("pod-template-hash") + str(number)
+        s = snapshot([o for o in things if o["kind"] != "Deployment"])
+        return Fingerprints(s.nodes).of(s.workloads[0], ("a-0", "b-0"))
+
+    assert release(1) == release(2)
 
 
 OTHER = [
