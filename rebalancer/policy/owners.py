@@ -244,7 +244,10 @@ class Owners:
         if owner.kind not in REPLICATED:
             if owner.kind in self._options.owner_kinds_allow:
                 active = self.active(owner)
-                return self._too_few(owner, len(active)) or self._arriving(owner, active)
+                # A virtual machine has one pod, and moves with it.
+                moves = any(p.template.migrates for p in active)
+                few = None if moves else self._too_few(owner, len(active), "pods")
+                return few or self._arriving(owner, active)
             return _unknown(name)
         if owner.observed_generation < owner.metadata.generation:
             return _unseen(name)
@@ -264,11 +267,11 @@ class Owners:
             return reason
         return self._arriving(owner, active)
 
-    def _too_few(self, owner: Workload, replicas: int) -> Reason | None:
+    def _too_few(self, owner: Workload, replicas: int, what: str = "replicas") -> Reason | None:
         least = self._options.min_replicas
         if replicas >= least:
             return None
-        say = f"{owner.kind} {owner.name} has {replicas} replicas, policy.minReplicas is {least}"
+        say = f"{owner.kind} {owner.name} has {replicas} {what}, policy.minReplicas is {least}"
         return Reason(ReasonCode.MIN_REPLICAS, say, {"replicas": replicas, "minReplicas": least})
 
     @remembered(by=str)

@@ -56,14 +56,17 @@ class PodsToCome:
         gives up its highest ordinals."""
         if (owner := self._owners.of(pod)) is None:
             return pod.owner is not None
-        if any(w.metadata.deletion_timestamp is not None for w in (owner, self._owners.top(owner))):
+        if owner.metadata.deletion_timestamp is not None:
             return False
         return owner.kind != "StatefulSet" or ordinal(pod) in ordinals(owner)
 
     def keeps_up(self, pod: Pod) -> bool:
-        """Whether the owner surely makes another one in the pod's place."""
+        """Whether the owner surely makes another one in the pod's place. Where its Deployment is being
+        deleted it does until it is deleted, too: for long, if a finalizer keeps the Deployment."""
         owner = self._owners.of(pod)
-        return owner is not None and owner.kind in KEPT_UP and failing(owner) is None
+        if owner is None or failing(owner) is not None or not (owner.kind in KEPT_UP or owner.retries):
+            return False
+        return self._owners.top(owner).metadata.deletion_timestamp is None
 
     @cached_property
     def made_again(self) -> list[Pod]:

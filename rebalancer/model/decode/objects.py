@@ -114,6 +114,9 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     completions: int | None = None
     suspend: bool = False
     managed_by: str = _JOBS
+    backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: Raw = Raw(b"null")
 
 
 class _WorkloadStatus(Struct, frozen=True, rename="camel"):
@@ -126,6 +129,7 @@ class _WorkloadStatus(Struct, frozen=True, rename="camel"):
     number_misscheduled: int = 0
     updated_number_scheduled: int = 0
     succeeded: int = 0
+    failed: int = 0
     current_revision: str = ""
     update_revision: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -231,6 +235,7 @@ class Decoder:
             kind=kind,
             metadata=meta,
             replicas=spec.replicas if kind != "Job" else _at_once(spec, status),
+            retries=kind == "Job" and _retries(spec, status),
             selector=selector,
             template=template,
             paused=spec.paused,
@@ -268,6 +273,12 @@ def _at_once(spec: _WorkloadSpec, status: _WorkloadStatus) -> int:
     if spec.completions is None:
         return 0 if status.succeeded else spec.parallelism
     return max(0, min(spec.parallelism, spec.completions - status.succeeded))
+
+
+def _retries(spec: _WorkloadSpec, status: _WorkloadStatus) -> bool:
+    """Whether a Job surely makes another pod for one that fails, as an evicted one does."""
+    own_rules = spec.backoff_limit_per_index is not None or not absent(spec.pod_failure_policy)
+    return status.failed < spec.backoff_limit and not own_rules
 
 
 def _fails(condition: Condition) -> bool:

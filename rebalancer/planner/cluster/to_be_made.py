@@ -153,7 +153,7 @@ def to_be_made(
         if any(getattr(r, mine) is not getattr(r, than) for r in every)
     )
     # One that may never come would hide that the others find no node.
-    if 0 < len(_perhaps(to_come, found[0])) < len(again) + len(left) + len(coming):
+    if _perhaps(to_come, found[0]):
         found.append(found[0])
     return [found[0], *(made._replace(last=_perhaps(to_come, made)) for made in found[1:])]
 

@@ -352,7 +352,8 @@ def test_a_drained_pod_that_nobody_wants_any_more_does_not_hide_that_another_nee
     owner = deployment("db") if "Deployment" in how else stateful_set("db")
     found = objects(owner.requests(cpu="700m").on_nodes(["a-0", "z-0", "z-0"]))
     if "deleted" in how:
-        found[0]["metadata"].update(deletionTimestamp=ago(5), finalizers=["foregroundDeletion"])
+        for one in (o for o in found if o["kind"] != "Pod"):
+            one["metadata"].update(deletionTimestamp=ago(5), finalizers=["foregroundDeletion"])
     else:
         found[0]["spec"]["replicas"] = 1
         found[-1]["metadata"].update(deletionTimestamp=ago(-100), deletionGracePeriodSeconds=300)
@@ -361,6 +362,18 @@ def test_a_drained_pod_that_nobody_wants_any_more_does_not_hide_that_another_nee
     skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
     skewed = skewed.placed({"a-0": 4, "z-0": 2})
     assert bool(plan(snapshot(machines, leaves, found, skewed)).moves) is bool(moves)
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [(2, 0), (3, 1)])
+def test_whose_deployment_a_finalizer_keeps_from_being_deleted_makes_its_pods_as_before(
+    cpu: int, moves: int
+) -> None:
+    """Its ReplicaSet is deleted after it. b-0 alone takes the drained one."""
+    found = objects(deployment("db").requests(cpu="1800m").selects(**ZONE_B).placed({"z-0": 1}))
+    found[0]["metadata"].update(deletionTimestamp=ago(3600), finalizers=["example.com/cleanup"])
+    machines = [node("a-0").zone("a").cpu(4), node("b-0").zone("b").cpu(cpu)]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    assert bool(plan(snapshot(machines, leaves, found, web())).moves) is bool(moves)
 
 
 def workflow() -> list[Json]:
@@ -403,6 +416,22 @@ def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
     assert bool(plan(snapshot(machines, leaves, ghost(), skewed)).moves) is bool(moves)
 
 
+@pytest.mark.parametrize("ghost", [workflow, job_of_one_try])
+def test_nor_beside_a_jobs_pod_that_is_tried_again(ghost: Any) -> None:
+    """Both jobs' pods would rather be on b-0; beside the one that comes there is room for web's alone."""
+    again, never = objects(job("again").requests(cpu=1).placed({"z-0": 1})), ghost()
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}
+    rather = {"weight": 100, "preference": {"matchExpressions": [zone]}}
+    for spec in (o["spec"].get("template", o)["spec"] for o in (*again, *never)):
+        spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}}
+        spec["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    machines = [node("a-0").zone("a").cpu(4), node("b-0").zone("b").cpu(2)]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
+    skewed = skewed.placed({"a-0": 4, "z-0": 2})
+    assert plan(snapshot(machines, leaves, again, never, skewed)).moves == ()
+
+
 @pytest.mark.parametrize("ghost", [workflow, job_of_one_try, refused_by_a_quota])
 def test_nor_beside_one_that_a_rollout_has_replaced(ghost: Any) -> None:
     """Each of the two would fill b-0, where the rollout's new pod is; in truth web's drained ones do."""
@@ -415,6 +444,24 @@ def test_nor_beside_one_that_a_rollout_has_replaced(ghost: Any) -> None:
     skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
     skewed = skewed.placed({"a-0": 4, "z-0": 2})
     assert plan(snapshot(machines, leaves, found, never, skewed)).moves == ()
+
+
+@pytest.mark.parametrize("ghost", [workflow, job_of_one_try])
+@pytest.mark.parametrize(("cpu", "moves"), [("1900m", 0), ("3200m", 1)])
+def test_nor_that_a_sets_next_pod_does(ghost: Any, cpu: str, moves: int) -> None:
+    """The set is updated to larger pods: the one on b-1 has b-0 alone, as would the one that never comes."""
+    never = ghost()
+    for spec in (o["spec"].get("template", o)["spec"] for o in never):
+        spec["nodeSelector"] = ZONE_B
+        spec["containers"][0]["resources"]["requests"]["cpu"] = "900m"
+    whole, *pods = objects(stateful_set("t").requests(cpu="500m").spread("zone").on_nodes(["a-0", "b-1"]))
+    whole["status"] |= {"updateRevision": "t-2", "updatedReplicas": 0}
+    whole["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
+    whole["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1200m"
+    machines = [node(n).zone(n[0]).cpu(c) for n, c in (("a-0", 8), ("b-0", cpu), ("b-1", "600m"))]
+    leaves = node("z-0").zone("b").cpu(8).taint(LEAVES)
+    skewed = deployment("web").spread("zone").requests(cpu=1).placed({"a-0": 3})
+    assert bool(plan(snapshot(machines, leaves, whole, *pods, never, skewed)).moves) is bool(moves)
 
 
 def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_needs_the_node() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
@@ -25,7 +26,9 @@ def test_it_moves_only_where_policy_says_so_and_never_for_certain() -> None:
     world = snapshot(*nodes(a=2, b=1), *(machine(f"vm-{i}", "a-0") for i in range(3)))
     assert plan(world).moves == ()
     assert plan(world, PlanOptions(policy=ALLOWED)).moves == ()
-    assert [(m.destinations, m.certain) for m in plan(world, LIKELY).moves] == [(("b-0",), False)]
+    for least in (0, 2):  # one machine is one pod
+        options = replace(LIKELY, policy=replace(ALLOWED, min_replicas=least))
+        assert [(m.destinations, m.certain) for m in plan(world, options).moves] == [(("b-0",), False)]
 
 
 @pytest.mark.parametrize(
