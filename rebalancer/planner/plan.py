@@ -99,7 +99,7 @@ def what_is_shown(constraints: Iterable[ConstraintResult]) -> str:
     stays = [c for c in constraints if c.in_scope and c.residual_excess]
     forbidden = dict.fromkeys(r.code for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP)
     if forbidden.keys() == {ReasonCode.NOT_IN_PLAN}:
-        return "what was to be evicted has been"
+        return "nothing of what was approved is left to evict"
     if forbidden:
         codes = (code.value for code in forbidden if code is not ReasonCode.NOT_IN_PLAN)
         return f"nothing more that helps may be evicted ({', '.join(codes)})"

@@ -177,7 +177,8 @@ class Cycle:
         ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING) and not p.dry
         # Where everything had to wait, nothing has been shown; nor has who looked at a part.
         holds = self._plan is not None and self._plan.violated == 0 and memory.looked_at_all
-        memory.end(well=ended_well and not self._late and (self._evicted() > 0 or holds))
+        landed = any(o.evicted and o.expected is not False for o in self._outcomes)
+        memory.end(well=ended_well and not self._late and (landed or holds))
         report = CycleReport(
             end=done.end or End.COMPLETE,
             message=f"{done.message}; {_again(trouble)}" if trouble is not None else done.message,
@@ -226,6 +227,7 @@ class Cycle:
             if (closed := self._closed()) is not None:
                 return closed
             if not plan.allowed:
+                self._late = self._not_ready(snapshot)
                 waits = [m.waits for m in plan.moves if m.waits is not None]
                 return capped(first_to_end(waits) or waits[0])
             victims = frozenset(m.pod.uid for m in plan.allowed)

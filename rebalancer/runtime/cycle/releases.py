@@ -174,7 +174,13 @@ class Releases:
         no = self._memory.no_release()
         if no is None and self._out_of_time(move):
             say = "the cycle's time is over before a replacement would have to be there: nothing is released"
-            no = Reason(ReasonCode.CYCLE_TIME, say, {}, "the next cycle goes on; see schedule.maxCycleTime")
+            longer = "evictions.readyTimeout and the owner's minReadySeconds"
+            no = Reason(
+                ReasonCode.CYCLE_TIME,
+                say,
+                {},
+                f"the next cycle goes on, if schedule.maxCycleTime is minutes longer than {longer}",
+            )
         if no is not None or reference is None:
             return Eviction(result=Result.HELD, message=no.message if no else "it has no owner", reason=no)
         try:

@@ -311,11 +311,11 @@ def live_parts(
     clock: Clock,
     observer: Observer,
     around: Surroundings = ALONE,
-    planner: Callable[[Snapshot], Plan] | None = None,
+    within: Callable[[Planning], Callable[[Snapshot], Plan]] | None = None,
     reviewed: Callable[[str], bool] = lambda _: True,
     patient: bool = True,
 ) -> Parts:
-    """Makes the parts of a cycle. `planner` replaces the usual one: a `ReviewedPlanner`, or a test's.
+    """Makes the parts of a cycle. `within`: bounds what is planned, as a `ReviewedPlanner` does.
 
     `reviewed`: whether a pod (uid) may go that an earlier process released. Evictions for real need
     `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
@@ -384,15 +384,18 @@ def live_parts(
         return PlanChecks(checks, snapshot, made, last)
 
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
-    if planner is None:
-        usual = remembering(
-            replace(options.planning, on_progress=SignOfLife(clock)),
-            memory,
-            knowing_label_users(connection, options, clock, around.last_plan or plan_with_findings),
-            objects if options.execute else None,
-            pause.domains if pause is not None else dict,
-        )
-        planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
+    planner: Callable[[Snapshot], Plan]
+    planner = usual = remembering(
+        replace(options.planning, on_progress=SignOfLife(clock)),
+        memory,
+        knowing_label_users(connection, options, clock, around.last_plan or plan_with_findings),
+        objects if options.execute else None,
+        pause.domains if pause is not None else dict,
+    )
+    if within is not None:
+        planner = within(usual)
+    elif approvals is not None:
+        planner = ApprovedPlanner(approvals, usual, observer)
     releases = None
     if options.execute and cache is not None and memory is not None:
         releases = ReleaseParts(

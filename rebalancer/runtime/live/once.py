@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,6 @@ from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.patches import CostWriter, EventRecorder
-from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.quantity import epoch
@@ -30,12 +30,12 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Approved, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.clock import Clock, SignOfLife, SystemClock
+from rebalancer.runtime.cycle.clock import Clock, SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
-from rebalancer.runtime.live.assembly import ALONE, Surroundings, knowing_label_users, live_parts, remembering
+from rebalancer.runtime.live.assembly import ALONE, Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_now
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_brake_away, take_lease
 from rebalancer.runtime.observers.log import EventObserver
@@ -223,14 +223,10 @@ def run_once(
     if around.memory is None:
         # What the cycle itself has evicted counts against caps, but makes no owner rest.
         around = msgspec.structs.replace(around, memory=Memory(clock, HistoryRules(retry_after=0.0)))
-    planner = shown = None
+    within = shown = None
     if reviewed is not None:
         shown = {e.uid for e in reviewed.evictions}
-        planning = msgspec.structs.replace(options.planning, on_progress=SignOfLife(clock))
-        make = knowing_label_users(connection, options, clock)
-        reads = Objects(connection, wait=clock.wait, backoff=options.backoff) if options.execute else None
-        usual = remembering(planning, around.memory, make, reads)
-        planner = ReviewedPlanner(reviewed, usual, observer)
+        within = partial(ReviewedPlanner, reviewed, observer=observer)
     observer.on_cycle(number)
 
     def run(around: Surroundings, *, patient: bool) -> CycleReport:
@@ -240,7 +236,7 @@ def run_once(
             clock=clock,
             observer=observer,
             around=around,
-            planner=planner,
+            within=within,
             reviewed=lambda uid: shown is None or uid in shown,
             patient=patient,
         )

@@ -49,6 +49,14 @@ def test_exactly_the_approved_pods_are_evicted(tmp_path: Path) -> None:
         assert run.story.rejected == {}
 
 
+def test_where_all_approved_pods_are_gone_nobody_is_told_that_they_were_evicted(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        plan = reviewed(tmp_path / "plan.json", Run(server, DRY), uid="gone")
+        run = Run(server, reviewed=plan)
+        assert (run.report.end, run.report.evicted) == (End.COMPLETE, 0)
+        assert run.report.message.startswith("nothing of what was approved is left to evict: ")
+
+
 def test_a_deployments_pods_are_known_by_its_name_as_the_report_has_it(tmp_path: Path) -> None:
     things = (*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
     with ApiServer(objects(*things)) as server:

@@ -168,7 +168,9 @@ def test_a_zone_that_is_cordoned_in_the_middle_of_a_cycle_stops_the_next_evictio
 
 
 def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
+    reviewed = tmp_path / "plan.json"
     with Machine(THINGS) as m:
+        call(m.server, tmp_path, "report", "-o", "json", "--output-file", str(reviewed))
         done = call(m.server, tmp_path, "pause", "--domain", "zone=c", "--reason", "shift", "-n", "default")
         assert done.returncode == 0, done.stderr
         assert (
@@ -182,6 +184,9 @@ def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
         assert "`rebalancer resume` with the same --domain ends it" in run.report.reason.remedy
         config = tmp_path / "config.yaml"
         config.write_text("ledger: {namespace: default}\nbrake: {namespace: default}\n")
+        dry = call(m.server, tmp_path, "once", "--plan", str(reviewed), "--config", str(config)).stdout
+        assert "would be evicted" not in dry
+        assert f"{ZONE_C} is out" in dry
         report = " ".join(
             call(m.server, tmp_path, "report", "--summary", "--config", str(config)).stdout.split()
         )

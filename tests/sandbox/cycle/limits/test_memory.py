@@ -561,6 +561,17 @@ def test_a_cycle_that_could_do_nothing_closes_no_breaker() -> None:
         assert m.ledger().circuit.trips == 0
 
 
+@pytest.mark.parametrize("where", [None, "a-0"], ids=["finds no node", "goes elsewhere"])
+def test_nor_does_one_whose_only_replacement_did_not_go_well(where: str | None) -> None:
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        opened = tripped(m, limits)
+        m.time.at = opened.until
+        m.hands.choose = lambda *_: where
+        assert m.cycle(options=ONE, limits=limits).report.evicted == 1
+        assert m.ledger().circuit == opened
+
+
 def test_a_balanced_cluster_closes_a_breaker_only_after_its_time() -> None:
     limits = CircuitLimits(pause=600)
     with Machine() as m:
