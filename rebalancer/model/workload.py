@@ -36,7 +36,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
     `service_account` and `runtime_class` ("" = none is named), `node` where it names one, and `security`, the
     part that Pod Security reads, as JSON; b"" where no pod is wanted, or where another object makes them.
-    `retries`: whether a Job surely makes another pod for one that fails.
+    `retries`: whether a Job surely makes another pod for each that fails.
     `on_nodes`: on how many nodes a DaemonSet's controller would have a pod, or leave one; None = not said.
     `failing`: the reason of a condition by which its controller says that pods cannot be made
     (ReplicaFailure), or have not become ready in time (ProgressDeadlineExceeded); "" if there is none.

@@ -60,13 +60,13 @@ class PodsToCome:
             return False
         return owner.kind != "StatefulSet" or ordinal(pod) in ordinals(owner)
 
-    def keeps_up(self, pod: Pod) -> bool:
-        """Whether the owner surely makes another one in the pod's place. Where its Deployment is being
-        deleted it does until it is deleted, too: for long, if a finalizer keeps the Deployment."""
-        owner = self._owners.of(pod)
-        if owner is None or failing(owner) is not None or not (owner.kind in KEPT_UP or owner.retries):
-            return False
-        return self._owners.top(owner).metadata.deletion_timestamp is None
+    def doubt(self, owner: Workload) -> int:
+        """0: the owner makes another pod in any case, at once; 1: after a while, as a Job does; 2: perhaps
+        never. A release may stop at a step. Where its Deployment is being deleted an owner makes pods until
+        it is deleted, too: for long, if a finalizer keeps the Deployment."""
+        if failing(owner) is not None or self._owners.top(owner).metadata.deletion_timestamp is not None:
+            return 2
+        return 0 if owner.kind in KEPT_UP or owner.kind == "Deployment" else 1 if owner.retries else 2
 
     @cached_property
     def made_again(self) -> list[Pod]:

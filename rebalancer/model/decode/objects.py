@@ -276,9 +276,10 @@ def _at_once(spec: _WorkloadSpec, status: _WorkloadStatus) -> int:
 
 
 def _retries(spec: _WorkloadSpec, status: _WorkloadStatus) -> bool:
-    """Whether a Job surely makes another pod for one that fails, as an evicted one does."""
+    """Whether a Job surely makes another pod for each that fails, as an evicted one does."""
     own_rules = spec.backoff_limit_per_index is not None or not absent(spec.pod_failure_policy)
-    return status.failed < spec.backoff_limit and not own_rules
+    wanted = _at_once(spec, status)
+    return 0 < wanted <= spec.backoff_limit - status.failed and not own_rules
 
 
 def _fails(condition: Condition) -> bool:

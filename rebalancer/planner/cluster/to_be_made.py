@@ -127,47 +127,45 @@ def to_be_made(
     others have; as the former one, before a rollout gets there; as its owner's template has it, perhaps
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
-    known whether it comes at all, as of a Job: in all readings but the first these find their nodes last."""
+    known whether it comes soon, or at all, as of a Job: in all readings but the first these find their nodes
+    last."""
     to_come = PodsToCome(owners)
     readings = _Readings(owners, to_come, replacements)
     again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))
     rolls, beside, ends = _rolling(to_come, readings, simulation)
     coming = [*_coming(to_come, readings), *beside]
 
-    def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
-        rolled = [(of(r), grows) for r, grows in rolls]
-        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)])
+    doubtful = [r for r in (*again, *left, *coming) if r.doubt]
 
-    found = [whole(lambda r: r.full)]
+    def whole(of: Callable[[_Reading], Pod], doubt: int = 1) -> ToBeMade:
+        """`doubt`: of those that come last."""
+        rolled, last = [(of(r), grows) for r, grows in rolls], (r for r in doubtful if r.doubt >= doubt)
+        ids = frozenset(id(of(r)) for r in last)
+        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)], last=ids)
+
+    full = attrgetter("full")
+    found = [whole(full)._replace(last=frozenset())]
     if rolls or any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
     if ends:
         # They may stay for long, too: until all new ones are Ready. Where they end, nobody makes them anew.
         over = {*map(key_of, ends)}
         back = [p for p in found[0].leaving if key_of(p) not in over]
-        found.append(found[0]._replace(leaving=back, ends=ends))
+        found.append(whole(full)._replace(leaving=back, ends=ends))
     every = (*again, *left, *(r for r, _ in rolls), *coming)
     found += (
         whole(attrgetter(mine))
         for mine, than in (("asked", "full"), ("freed", "asked"), ("plain", "freed"))
         if any(getattr(r, mine) is not getattr(r, than) for r in every)
     )
-    # One that may never come would hide that the others find no node.
-    if _perhaps(to_come, found[0]):
-        found.append(found[0])
-    return [found[0], *(made._replace(last=_perhaps(to_come, made)) for made in found[1:])]
-
-
-def _perhaps(to_come: PodsToCome, made: ToBeMade) -> frozenset[int]:
-    """The ids of those that may never come; those that are further ones name no owner."""
-    every = chain(made.again, made.leaving, made.coming)
-    sure = ((p, to_come.keeps_up(p) if p.owner is not None else not p.template.ends) for p in every)
-    return frozenset(id(p) for p, comes in sure if not comes)
+    # One that comes late, or never, would hide that the others find no node.
+    return [*found, *(whole(full, doubt) for doubt in sorted({r.doubt for r in doubtful}))]
 
 
 class _Reading(NamedTuple):
-    """The pod as it may be made anew; see `to_be_made`."""
+    """The pod as it may be made anew; see `to_be_made`. `doubt`: `PodsToCome.doubt`."""
 
+    doubt: int
     full: Pod
     as_is: Pod
     asked: Pod
@@ -184,7 +182,7 @@ class _Readings:
     def of(self, pod: Pod) -> _Reading:
         """The pod itself, where its owner is not known."""
         owner = self._owners.of(pod)
-        return self.under(owner, pod) if owner is not None else _Reading(*[pod] * 5)
+        return self.under(owner, pod) if owner is not None else _Reading(2, *[pod] * 5)
 
     def under(self, owner: Workload, pod: Pod) -> _Reading:
         """As this owner makes it, of its present revision or, as it is, of the pod's own."""
@@ -192,7 +190,7 @@ class _Readings:
         made_by = self._owners.of(like) if like is not None else None
         templates = self._replacements.next_of(pod.template, self._to_come.maker(owner), like, made_by)
         made = {id(t): replace(pod, template=t) for t in templates}
-        return _Reading(*(made[id(t)] for t in templates))
+        return _Reading(self._to_come.doubt(owner), *(made[id(t)] for t in templates))
 
     def further(self, owner: Workload, template: PodTemplate) -> _Reading:
         """One more pod of an owner, beside one of this template."""
@@ -216,12 +214,12 @@ def _coming(to_come: PodsToCome, readings: _Readings) -> Iterator[_Reading]:
 
 
 def _with_claims(reading: _Reading, claims: tuple[Volume, ...]) -> _Reading:
-    pods = {id(pod): pod for pod in reading}
+    pods = reading[1:]
     made = {
-        i: replace(pod, template=replace(pod.template, volumes=(*pod.template.volumes, *claims)))
-        for i, pod in pods.items()
+        id(pod): replace(pod, template=replace(pod.template, volumes=(*pod.template.volumes, *claims)))
+        for pod in pods
     }
-    return _Reading(*(made[id(pod)] for pod in reading))
+    return _Reading(reading.doubt, *(made[id(pod)] for pod in pods))
 
 
 def _rolling(

@@ -34,6 +34,8 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import UNCOUNTED, ReplacementWatch
 
 _MINE = "ReplicaSet"
+_SECONDS = 2.0
+"""By which times of creation, which are whole seconds, and clocks of a cluster may differ."""
 
 
 class Reads(Protocol):
@@ -214,11 +216,11 @@ class Sight:
         return entry is not None and (pod.created or 0.0) >= int(entry.at) - apart
 
     def came(self, o: Opened, reads: Reads) -> list[Pod]:
-        """The pods one of which has come for the released one: those that were made after it. The youngest,
-        where the clocks are apart and none was."""
+        """The pods one of which has come for the released one: those that were made after it, or just before:
+        clocks differ by some seconds. The youngest, where they are further apart and none was."""
         made = sorted((p for p in self.own(o, reads) if self.made(o, p)), key=lambda p: p.created or 0.0)
         entry = self._memory.released(o.move.pod.uid)
-        after = [p for p in made if entry is not None and (p.created or 0.0) >= int(entry.at)]
+        after = [p for p in made if entry is not None and (p.created or 0.0) >= int(entry.at) - _SECONDS]
         return after or made[-1:]
 
     def _as_own(self, o: Opened, pod: Pod, available: bool, mark: Mark | None) -> Own:

@@ -403,7 +403,22 @@ def refused_by_a_quota() -> list[Json]:
     return found
 
 
-@pytest.mark.parametrize("ghost", [workflow, job_of_one_try, job_between_tries, refused_by_a_quota])
+def job_of_many_tries() -> list[Json]:
+    """It comes again after a while: the others come first."""
+    return objects(job("batch").requests(cpu="700m").placed({"z-0": 1}))
+
+
+def canary() -> list[Json]:
+    """A release that stops at its first step, for somebody to say that it may go on."""
+    whole = deployment("step").requests(cpu="700m").placed({"a-1": 1, "b-1": 1})
+    full = node("a-1").zone("a").cpu("700m"), node("b-1").zone("b").cpu("700m")
+    return [*objects(*full), *released(rollout(1, whole=whole, new=["b-1"]))]
+
+
+@pytest.mark.parametrize(
+    "ghost",
+    [workflow, job_of_one_try, job_of_many_tries, job_between_tries, refused_by_a_quota, canary],
+)
 @pytest.mark.parametrize(("cpu", "moves"), [(1, 0), (3, 1)])
 def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
     ghost: Any, cpu: int, moves: int
