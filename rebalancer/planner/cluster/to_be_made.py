@@ -128,7 +128,7 @@ def to_be_made(
     smaller and without former rules; that without a node selector, and without tolerations either, of which
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
     known whether it comes soon, or at all, as of a Job: in all readings but the first these find their nodes
-    last."""
+    last, and further ones are without them."""
     to_come = PodsToCome(owners)
     readings = _Readings(owners, to_come, replacements)
     again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))
@@ -137,11 +137,9 @@ def to_be_made(
 
     doubtful = [r for r in (*again, *left, *coming) if r.doubt]
 
-    def whole(of: Callable[[_Reading], Pod], doubt: int = 1) -> ToBeMade:
-        """`doubt`: of those that come last."""
-        rolled, last = [(of(r), grows) for r, grows in rolls], (r for r in doubtful if r.doubt >= doubt)
-        ids = frozenset(id(of(r)) for r in last)
-        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)], last=ids)
+    def whole(of: Callable[[_Reading], Pod]) -> ToBeMade:
+        rolled, last = [(of(r), grows) for r, grows in rolls], frozenset(id(of(r)) for r in doubtful)
+        return ToBeMade([*map(of, again)], [*map(of, left)], rolled, [*map(of, coming)], last=last)
 
     full = attrgetter("full")
     found = [whole(full)._replace(last=frozenset())]
@@ -158,8 +156,11 @@ def to_be_made(
         for mine, than in (("asked", "full"), ("freed", "asked"), ("plain", "freed"))
         if any(getattr(r, mine) is not getattr(r, than) for r in every)
     )
-    # One that comes late, or never, would hide that the others find no node.
-    return [*found, *(whole(full, doubt) for doubt in sorted({r.doubt for r in doubtful}))]
+    for doubt in sorted({r.doubt for r in doubtful}):
+        # One that comes late, or never, would hide that the others find no node.
+        a, b, c = ([r.full for r in some if r.doubt < doubt] for some in (again, left, coming))
+        found.append(found[0]._replace(again=a, leaving=b, coming=c))
+    return found
 
 
 class _Reading(NamedTuple):

@@ -7,7 +7,23 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import ago, deployment, job, node, objects, pod, snapshot, stateful_set, workload
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.to_be_made import to_be_made
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
+from rebalancer.policy.replacement import Replacements
+from tests.support.build import (
+    ago,
+    deployment,
+    job,
+    node,
+    nodes,
+    objects,
+    pod,
+    snapshot,
+    stateful_set,
+    workload,
+)
 from tests.support.scheduler.plain import Json
 from tests.unit.planner.cluster.test_bystanders import HASH, LEAVES, ZONE_B, given, gone, other, rollout, web
 
@@ -429,6 +445,16 @@ def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
     skewed = deployment("web").spread("zone", taints_policy="Honor").requests(cpu="500m")
     skewed = skewed.placed({"a-0": 4, "z-0": 2})
     assert bool(plan(snapshot(machines, leaves, ghost(), skewed)).moves) is bool(moves)
+
+
+def test_one_reading_is_without_those_that_may_never_come_and_one_without_late_ones_too() -> None:
+    things = snapshot(nodes(a=1), DRAINED, other(), job_of_many_tries(), workflow())
+    drained = [p for p in things.pods if p.node_name in ("b-0", "z-0")]
+    made = to_be_made(
+        Owners(things, PolicyOptions()), Replacements(things), Simulation(things, None), drained
+    )
+    names = {frozenset(p.name.partition("-")[0] for p in reading.pods) for reading in made}
+    assert names == {frozenset(n.split()) for n in ("other batch step", "other batch", "other")}
 
 
 @pytest.mark.parametrize("ghost", [workflow, job_of_one_try])
