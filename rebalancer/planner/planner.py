@@ -27,6 +27,7 @@ from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.owners import not_looked_at, unread_annotations
+from rebalancer.policy.pods_to_come import PodsToCome
 
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
@@ -110,7 +111,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     owners, replacements = view.evictable.owners, view.evictable.replacements
     leaving = [*Expelling(view.simulation).pods(view.snapshot)]
     view.simulation.drained = Drained(leaving)
-    to_come = to_be_made(owners, replacements, view.simulation, leaving)
+    to_come = to_be_made(PodsToCome(owners), replacements, view.simulation, leaving)
     waiting = Waiting(view.simulation, hard.groups, unsettled, to_come)
 
     with ExitStack() as made:

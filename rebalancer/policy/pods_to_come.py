@@ -42,7 +42,7 @@ class PodsToCome:
     """What the owners of a snapshot are going to make. What is asked about an owner is worked out once."""
 
     def __init__(self, owners: Owners) -> None:
-        self._owners, self._snapshot, self._active = owners, owners.snapshot, owners.active
+        self.owners, self._snapshot, self._active = owners, owners.snapshot, owners.active
         rollouts: dict[tuple[str, OwnerReference], list[Workload]] = defaultdict(list)
         for w in self._snapshot.workloads:
             if (ref := w.owner) is not None and of_rollout(w, ref):
@@ -54,7 +54,7 @@ class PodsToCome:
     def wants(self, pod: Pod) -> bool:
         """Whether the pod's owner makes it anew once it is gone, as far as is known: a set that is scaled in
         gives up its highest ordinals."""
-        if (owner := self._owners.of(pod)) is None:
+        if (owner := self.owners.of(pod)) is None:
             return pod.owner is not None
         if owner.metadata.deletion_timestamp is not None:
             return False
@@ -64,7 +64,7 @@ class PodsToCome:
         """0: the owner makes another pod in any case, at once; 1: after a while, as a Job does; 2: perhaps
         never. A release may stop at a step. Where its Deployment is being deleted an owner makes pods until
         it is deleted, too: for long, if a finalizer keeps the Deployment."""
-        if failing(owner) is not None or self._owners.top(owner).metadata.deletion_timestamp is not None:
+        if failing(owner) is not None or self.owners.top(owner).metadata.deletion_timestamp is not None:
             return 2
         return 0 if owner.kind in KEPT_UP or owner.kind == "Deployment" else 1 if owner.retries else 2
 
@@ -77,9 +77,9 @@ class PodsToCome:
         ending = (*(p for p in self._snapshot.over if p.terminating), *self._snapshot.stranded)
         found, made = [], Counter[str]()
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
-            owner, kind = self._owners.of(pod), pod.owner.kind if pod.owner is not None else "Node"
+            owner, kind = self.owners.of(pod), pod.owner.kind if pod.owner is not None else "Node"
             if kind not in REPLICATED:
-                over = kind in ("DaemonSet", "Node") or (pod.finished and self._owners.ends(pod))
+                over = kind in ("DaemonSet", "Node") or (pod.finished and self.owners.ends(pod))
                 found += [pod] * (not over)
             elif owner is None or owner.metadata.deletion_timestamp is not None:
                 continue
@@ -94,7 +94,7 @@ class PodsToCome:
         lacks beside `made_again`, as a StatefulSet makes one after the other and a Job waits after one that
         failed, those that a Deployment has yet to pass on, and those that a rollout makes before it takes old
         ones away."""
-        again = Counter(owner.key for p in self.made_again if (owner := self._owners.of(p)) is not None)
+        again = Counter(owner.key for p in self.made_again if (owner := self.owners.of(p)) is not None)
         found: list[tuple[Workload, int]] = []
         for w in self._workloads:
             if w.metadata.deletion_timestamp is not None or w.template is None or self._makes_none(w):
@@ -102,7 +102,7 @@ class PodsToCome:
             number, family = 0, self._family(w)
             if w.kind in REPLICATED or w.kind == "Job":
                 active = self._active(w)
-                if not self._owners.stuck(w, active, blip=ARRIVAL):
+                if not self.owners.stuck(w, active, blip=ARRIVAL):
                     number = w.replicas - len(active) - again[w.key]
             elif w.kind in _REVISION and not w.paused and ((rolls := self._rolls(w)) or family):
                 # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
@@ -133,7 +133,7 @@ class PodsToCome:
         those that end or have ended: between two tries of a Job, say."""
         family = self._family(owner)
         there = [p for w in family for p in self._active(w)]
-        there = there or [p for w in family for p in self._owners.over.get(w.key, ())]
+        there = there or [p for w in family for p in self.owners.over.get(w.key, ())]
         return max(there, key=lambda p: p.created or 0.0, default=None)
 
     def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
@@ -189,13 +189,13 @@ class PodsToCome:
         )
 
     def _family(self, owner: Workload) -> list[Workload]:
-        return self._releases.get(owner.key) or self._owners.family(owner)
+        return self._releases.get(owner.key) or self.owners.family(owner)
 
     def _rolls(self, deployment: Workload) -> bool:
         """Whether a Deployment is on the way to another revision, though it be late, or be refused pods."""
         unseen = deployment.observed_generation < deployment.metadata.generation
         known = unseen or deployment.key in self._releases
-        return known or self._owners.between(deployment) is not None
+        return known or self.owners.between(deployment) is not None
 
     def _makes_none(self, owner: Workload) -> bool:
         """Whether its controller cannot make pods. One that is late makes more once the last ones are

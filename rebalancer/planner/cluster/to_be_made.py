@@ -20,7 +20,6 @@ from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.kubelets import expelling
 from rebalancer.planner.cluster.simulation import Simulation, key_of
-from rebalancer.policy.owners import Owners
 from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools
@@ -89,7 +88,7 @@ class ToBeMade(NamedTuple):
     to leave their nodes (`leaving`), and of such as a rollout takes away first (`rolls`), these with whether
     they will take more than now, or go elsewhere; and further ones (`coming`). `ends`: pods that a rollout
     takes away, and whose successors are there already or among `coming`. `last`: the ids of those that find
-    their nodes after all others, as they may never come."""
+    their nodes after all others, as they may come late, or never."""
 
     again: Sequence[Pod] = ()
     leaving: Sequence[Pod] = ()
@@ -119,7 +118,7 @@ NOTHING = ToBeMade()
 
 
 def to_be_made(
-    owners: Owners, replacements: Replacements, simulation: Simulation, leaving: Iterable[Pod]
+    to_come: PodsToCome, replacements: Replacements, simulation: Simulation, leaving: Iterable[Pod]
 ) -> list[ToBeMade]:
     """What the owners make before long. `leaving`: the pods that have to leave their nodes (`Expelling`).
 
@@ -129,8 +128,7 @@ def to_be_made(
     nobody knows that admission still adds them. Where these differ, it is all that in each reading. Nor is it
     known whether it comes soon, or at all, as of a Job: in all readings but the first these find their nodes
     last, and further ones are without them."""
-    to_come = PodsToCome(owners)
-    readings = _Readings(owners, to_come, replacements)
+    readings = _Readings(to_come, replacements)
     again, left = ([*map(readings.of, p)] for p in (to_come.made_again, filter(to_come.wants, leaving)))
     rolls, beside, ends = _rolling(to_come, readings, simulation)
     coming = [*_coming(to_come, readings), *beside]
@@ -158,8 +156,8 @@ def to_be_made(
     )
     for doubt in sorted({r.doubt for r in doubtful}):
         # One that comes late, or never, would hide that the others find no node.
-        a, b, c = ([r.full for r in some if r.doubt < doubt] for some in (again, left, coming))
-        found.append(found[0]._replace(again=a, leaving=b, coming=c))
+        ended, gone, more = ([r.full for r in some if r.doubt < doubt] for some in (again, left, coming))
+        found.append(found[0]._replace(again=ended, leaving=gone, coming=more))
     return found
 
 
@@ -177,8 +175,8 @@ class _Reading(NamedTuple):
 class _Readings:
     """How pods may be made anew by their owners."""
 
-    def __init__(self, owners: Owners, to_come: PodsToCome, replacements: Replacements) -> None:
-        self._owners, self._to_come, self._replacements = owners, to_come, replacements
+    def __init__(self, to_come: PodsToCome, replacements: Replacements) -> None:
+        self._owners, self._to_come, self._replacements = to_come.owners, to_come, replacements
 
     def of(self, pod: Pod) -> _Reading:
         """The pod itself, where its owner is not known."""

@@ -206,12 +206,11 @@ class ClusterNow:
     def _known(self, leaving: Sequence[Pod], victims: Iterable[Pod]) -> tuple[frozenset[str], frozenset[str]]:
         """The uids of the owners of which the plan knew that pods are to be made; and the names of the nodes
         that these pods could use, or those that wait."""
-        simulation, owners = self.simulation, Owners(self._snapshot, PolicyOptions())
-        to_come = PodsToCome(owners)
+        simulation, to_come = self.simulation, PodsToCome(Owners(self._snapshot, PolicyOptions()))
         restless = {w.metadata.uid for w, _ in to_come.further}
         restless.update(w.metadata.uid for w, *_ in to_come.rolled_out())
         restless.update(p.owner.uid for p in to_come.made_again if p.owner is not None)
-        made = to_be_made(owners, Replacements(self._snapshot), simulation, leaving)
+        made = to_be_made(to_come, Replacements(self._snapshot), simulation, leaving)
         pods = [p for reading in made for p in reading.pods]
         sized = self._snapshot.vertical_autoscalers
         self._sized = {

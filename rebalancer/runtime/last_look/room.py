@@ -37,6 +37,7 @@ from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import LAST_NEAR, Certainty, Move, Plan, bars
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements, differs, edited
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.runtime.cycle.gates import NOBODY, Away
@@ -364,8 +365,8 @@ class Room:
         begun, leaving = cluster.begun(own, whole=whole)
         if not (came or begun.pods or begun.workloads):
             return None
-        owners = Owners(begun, PolicyOptions())
-        to_come = to_be_made(owners, Replacements(begun), cluster.simulation, leaving)
+        further = PodsToCome(Owners(begun, PolicyOptions()))
+        to_come = to_be_made(further, Replacements(begun), cluster.simulation, leaving)
         if not (came or any(to_come[0])):
             return None
         return Waiting(cluster.simulation, cluster.groups(pod.namespace), came, to_come)

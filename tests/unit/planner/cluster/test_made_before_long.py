@@ -11,6 +11,7 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.to_be_made import to_be_made
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements
 from tests.support.build import (
     ago,
@@ -450,9 +451,8 @@ def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(
 def test_one_reading_is_without_those_that_may_never_come_and_one_without_late_ones_too() -> None:
     things = snapshot(nodes(a=1), DRAINED, other(), job_of_many_tries(), workflow())
     drained = [p for p in things.pods if p.node_name in ("b-0", "z-0")]
-    made = to_be_made(
-        Owners(things, PolicyOptions()), Replacements(things), Simulation(things, None), drained
-    )
+    to_come = PodsToCome(Owners(things, PolicyOptions()))
+    made = to_be_made(to_come, Replacements(things), Simulation(things, None), drained)
     names = {frozenset(p.name.partition("-")[0] for p in reading.pods) for reading in made}
     assert names == {frozenset(n.split()) for n in ("other batch step", "other batch", "other")}
 
