@@ -60,9 +60,11 @@ class Relay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end.set()
+        with self._lock:
+            self._end.set()
+            kept = self._sockets.copy()
         self._open.set()
-        for sock in (self._listener, *self._sockets):
+        for sock in (self._listener, *kept):
             _close(sock)
 
     def _accept(self) -> None:
@@ -71,27 +73,35 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            self._sockets.append(client)
+            if not self._keep(client):
+                return
             threading.Thread(target=self._relay, args=(client,), daemon=True).start()
 
     def _relay(self, client: socket.socket) -> None:
         self._open.wait()
-        if self._tunnel:
-            asked = b""
-            while not asked.endswith(b"\r\n\r\n"):
-                asked += client.recv(65536)
-            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
+            if self._tunnel:
+                _answer_connect(client)
             server = socket.create_connection(self._server, timeout=5)
-        except OSError:
+            if not self._keep(server):
+                return
+            server.settimeout(None)
+            for sock in (client, server):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # no server, a client that left, or the end of the relay
             _close(client)
             return
-        server.settimeout(None)
-        for sock in (client, server):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sockets.append(server)
         threading.Thread(target=self._pump, args=(server, client), daemon=True).start()
         self._pump(client, server, watched=True)
+
+    def _keep(self, sock: socket.socket) -> bool:
+        """Whether the relay still runs; if not, closes `sock`, which no end of the relay would."""
+        with self._lock:
+            if not self._end.is_set():
+                self._sockets.append(sock)
+                return True
+        _close(sock)
+        return False
 
     def _pump(self, source: socket.socket, sink: socket.socket, *, watched: bool = False) -> None:
         with suppress(OSError):
@@ -113,6 +123,15 @@ class Relay:
                 return
             self._pattern = b""
             self.cut()
+
+
+def _answer_connect(client: socket.socket) -> None:
+    asked = b""
+    while not asked.endswith(b"\r\n\r\n"):
+        if not (piece := client.recv(65536)):
+            raise ConnectionError("the client left before its CONNECT was whole")
+        asked += piece
+    client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
 
 def _close(sock: socket.socket) -> None:
