@@ -412,7 +412,7 @@ class CarryingOut:
             self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
             return False
         try:
-            self._replacements.before(move)
+            self._replacements.before(move, self.flight.flying.values())
         except KubeError as e:
             self._end([self._evicting.unseen(move, e)])
             self._ask_no_more()

@@ -236,20 +236,26 @@ class ReplacementWatch:
         assert self._source is not None, "nothing is evicted without a watch"
         return self._source
 
-    def before(self, move: Move) -> None:
-        """Notes which pods the owner has, before the first of them is evicted: what comes later replaces one.
+    def before(self, move: Move, flying: Iterable[Outcome]) -> None:
+        """Notes which pods the owner has, just before one of them is evicted: only what comes later can replace
+        it, or those that are `flying`. What came for another reason, such as a sibling that somebody else
+        deleted, replaces none of ours.
 
         Raises CacheNotReadyError.
         """
-        owner = controller_of(move)
-        if owner not in self._old:
-            self._old[owner] = {
-                p.uid
-                for p in self._watched.pods().values()
-                if p.owner and p.owner.uid == owner and p.namespace == move.pod.namespace
-            }
+        owner, pods = controller_of(move), self._watched.pods()
+        there = {
+            p.uid: p
+            for p in pods.values()
+            if p.owner and p.owner.uid == owner and p.namespace == move.pod.namespace
+        }
+        ours = [o.move for o in flying if controller_of(o.move) == owner]
+        old = self._old.get(owner, there.keys()) if ours else there.keys()
+        came = [p for uid, p in there.items() if uid not in old and not p.terminating and not p.finished]
+        theirs = {p.uid for p in assign(ours, came).values()}
+        self._old[owner] = there.keys() - theirs
         if group := move.pod.template.restarts_with:
-            others = (p for p in self._watched.pods().values() if p.template.restarts_with == group)
+            others = (p for p in pods.values() if p.template.restarts_with == group)
             self._group[move.pod.uid] = {p.name: p.uid for p in others if p.uid != move.pod.uid}
 
     def landed(self, flying: Sequence[Outcome]) -> list[Outcome]:

@@ -134,7 +134,7 @@ def test_a_virtual_machine_is_in_flight_until_it_has_moved(
                 certain=False, wave=1, fixes=(), reason="")  # fmt: skip
     cluster = Cluster(source)
     replacements = ReplacementWatch(cluster, world, time)
-    replacements.before(move)
+    replacements.before(move, ())
     evicted = Outcome(
         move=move,
         status=Fate.INTENDED,
@@ -156,7 +156,7 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     first, second = moves_of(WEB, web_00000="b-0", web_00001="c-0")
     cluster, time = Cluster(*WEB.pods), FakeTime()
     replacements = ReplacementWatch(cluster, WEB, time)
-    replacements.before(first)
+    replacements.before(first, ())
 
     def evict(move: Move) -> Outcome:
         del cluster.there[("default", move.pod.name)]
@@ -170,12 +170,43 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     arrive("x", "c-0", ready=False)
     assert replacements.landed(flying) == []
     time.wait(5)
+    replacements.before(second, flying)
     flying.append(evict(second))
     arrive("x", "c-0")
     time.wait(1)
     (landed,) = replacements.landed(flying)
     assert (landed.move.pod.name, landed.node) == ("web-00001", "c-0")
     assert landed.scheduled == 0.0
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["none is on its way", "another is on its way"])
+def test_a_pod_that_was_there_before_the_eviction_replaces_nobody(beside: bool) -> None:
+    """While a move waits to be tried again, somebody else deletes a sibling, and that one's next pod comes."""
+    first, second = moves_of(WEB, web_00000="b-0", web_00001="c-0")
+    cluster, time = Cluster(*WEB.pods), FakeTime()
+    replacements = ReplacementWatch(cluster, WEB, time)
+    flying: list[Outcome] = []
+
+    def arrive(name: str, node: str) -> None:
+        cluster.there["default", name] = replace(new(WEB, name, node), owner=first.pod.owner)
+
+    def evict(move: Move) -> None:
+        replacements.before(move, flying)
+        del cluster.there["default", move.pod.name]
+        sent = Eviction(result=Result.EVICTED, message="")
+        flying.append(Outcome(move=move, status=Fate.INTENDED, message="", eviction=sent, at=time.monotonic()))
+
+    replacements.before(second, flying)  # it is refused then
+    if beside:
+        evict(first)
+        arrive("for-the-first", "b-0")
+    del cluster.there["default", "web-00002"]
+    arrive("for-the-sibling", "c-0")
+    evict(second)
+    assert [o.replacement for o in replacements.landed(flying)] == ["default/for-the-first"] * beside
+    arrive("for-the-second", "c-0")
+    flying = [o for o in flying if o.move is second]
+    assert [o.replacement for o in replacements.landed(flying)] == ["default/for-the-second"]
 
 
 WENT = [
