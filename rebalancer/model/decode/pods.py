@@ -246,9 +246,12 @@ def _largest(*lists: Requests) -> Requests:
     return {name: found.get(name, 0) for amounts in lists for name in amounts}
 
 
+_OURS = "rebalancer.io/"
 _LONGEST_ANNOTATION = 256
-"""Longer annotation values (last-applied-configuration) are dropped: no rule reads them, and they fill
-memory."""
+_KEPT = 64
+"""Of longer annotation values (last-applied-configuration) only so much is kept, as they fill memory. What was cut
+ends in "…", which makes it none of the words that a rule knows, and its key is still there. Ours are whole: a
+release's mark may be long."""
 
 _CANNOT_START = frozenset(
     {
@@ -402,7 +405,10 @@ class PodDecoder:
         found = self._annotations.get(key)
         if found is None:
             every = part(raw, dict[str, str], "metadata.annotations") or {}
-            found = {k: v for k, v in every.items() if len(v) <= _LONGEST_ANNOTATION}
+            found = {
+                k: v if len(v) <= _LONGEST_ANNOTATION or k.startswith(_OURS) else f"{v[:_KEPT]}…"
+                for k, v in every.items()
+            }
             self._annotations[key] = found
         return found
 

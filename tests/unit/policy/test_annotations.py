@@ -243,6 +243,23 @@ def test_a_value_that_is_no_word_forbids_and_is_a_finding(words: Words, value: s
             assert found[0].message.startswith("2 of its pods: ")
 
 
+@pytest.mark.parametrize("words", EVICTION_WORDS, ids=lambda w: w.key)
+def test_a_no_that_is_explained_at_length_is_one_as_well(words: Words) -> None:
+    """A pod's long annotations are cut when they are read: 150,000 of them fill memory."""
+    because = f"no, {'as the index takes nine hours to build; ' * 10}ask first"
+    for place in KINDS:
+        reason = judged(said(**{place: {words.key: because}}))
+        assert reason is not None
+        assert reason.code is ReasonCode.ANNOTATION
+        assert f"{words.key}=no, as the index takes" in reason.message
+
+
+def test_a_word_for_yes_with_anything_after_it_allows_nothing() -> None:
+    reason = judged(said(pod={EVICT: f"true{' ' * 300}no longer"}))
+    assert reason is not None
+    assert reason.code is ReasonCode.ANNOTATION
+
+
 @pytest.mark.parametrize("words", [*EVICTION_WORDS, SCALE_IN_WORDS], ids=lambda w: w.key)
 def test_every_word_is_clear_and_nothing_but_a_word_for_yes_allows(words: Words) -> None:
     foreign = ("descheduler", "karpenter", "cluster-autoscaler")

@@ -20,7 +20,7 @@ from rebalancer.policy.release import (
     mark_of,
     step,
 )
-from tests.support.build import pod, replica_set
+from tests.support.build import nodes, pod, replica_set, snapshot
 from tests.support.build.base import uid_of
 from tests.unit.policy.judged import code
 
@@ -203,3 +203,14 @@ def test_a_released_pod_is_called_so_and_one_that_is_only_marked_has_no_owner() 
         mark = Mark(label=label, value="set", replica_set=owner, pod=uid, at=1, by="a ledger")
         made = pod("x").on("a-0").annotated({MARK: str(mark)})
         assert code(replica_set("set").placed({"a-0": 1}), made, pod="x") is found
+
+
+def test_the_longest_mark_of_a_pod_is_read() -> None:
+    """Other annotations are cut when a pod is read: 150,000 of them fill memory."""
+    bare = pod("web").on("a-0")
+    (there,) = snapshot(*nodes(a=1), bare).pods
+    long = replace(
+        OURS, label=f"{'a' * 253}/{'b' * 63}", value="c" * 63, pod=there.uid, by=f"{'d' * 63}/{'e' * 253}"
+    )
+    (marked,) = snapshot(*nodes(a=1), bare.annotated({MARK: str(long)})).pods
+    assert mark_of(marked.annotations, marked.uid) == long
