@@ -23,7 +23,7 @@ When a new plan is made, and when the cycle ends:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -220,14 +220,13 @@ class Cycle:
                 limit = p.limits.max_evictions
                 self._most = limit if limit is not None else self._evicted() + 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
+            self._late = self._not_ready(snapshot)
             if not plan.moves:
                 done = _nothing_left(snapshot, plan)
-                self._late = self._not_ready(snapshot)
                 return replace(done, message=f"{done.message}{self._late}")
             if (closed := self._closed()) is not None:
                 return closed
             if not plan.allowed:
-                self._late = self._not_ready(snapshot)
                 waits = [m.waits for m in plan.moves if m.waits is not None]
                 return capped(first_to_end(waits) or waits[0])
             victims = frozenset(m.pod.uid for m in plan.allowed)
@@ -292,6 +291,7 @@ class Cycle:
         work = CarryingOut(p, self._memory, snapshot, plan, most=room)
         work.run(self._enough)
         self._outcomes += work.outcomes
+        self._late = self._late or _but_not_ready(work.outcomes)
         if work.unwritten:
             return NextStep(end=End.ABORTED, message=work.unwritten)
         if say := all_astray(self._memory.ledger, self._memory.cycle):
@@ -312,16 +312,21 @@ class Cycle:
         return step
 
     def _not_ready(self, snapshot: Snapshot) -> str:
-        """What the message ends with where a replacement that failed is not Ready by now; else ""."""
-        failed = [o for o in self._outcomes if o.evicted and not o.kept and o.status is Fate.FAILED]
-        ready = {p.key for p in snapshot.pods if p.ready} if failed else ()
-        late = [o.message for o in failed if o.replacement not in ready]
-        return f", but not every replacement is Ready: {late[-1]}" if late else ""
+        """As `_but_not_ready`, of replacements that are not Ready by now."""
+        failed = any(o.status is Fate.FAILED for o in self._outcomes)
+        return _but_not_ready(self._outcomes, {p.key for p in snapshot.pods if p.ready}) if failed else ""
 
     def _enough(self, mine: Sequence[Outcome]) -> bool:
         """Whether these outcomes, with those of earlier plans, forbid to evict more by this plan."""
         failed = sum(o.evicted and o.status is Fate.FAILED for o in (*self._outcomes, *mine))
         return failed > self._parts.limits.max_failed or any(o.expected is False for o in mine)
+
+
+def _but_not_ready(outcomes: Iterable[Outcome], ready: Collection[str] = ()) -> str:
+    """What the message ends with where a replacement failed that is not among the Ready pods; else ""."""
+    failed = [o for o in outcomes if o.evicted and not o.kept and o.status is Fate.FAILED]
+    late = [o.message for o in failed if o.replacement not in ready]
+    return f", but not every replacement is Ready: {late[-1]}" if late else ""
 
 
 def _again(reason: Reason) -> str:

@@ -31,7 +31,7 @@ from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
-from tests.support.runs.one_cycle import EXECUTE, Run, elsewhere
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, elsewhere
 from tests.support.sandbox import Cut, Reply, Store
 from tests.support.servers.api import QUICK, FakeTime, connected
 
@@ -561,14 +561,18 @@ def test_a_cycle_that_could_do_nothing_closes_no_breaker() -> None:
         assert m.ledger().circuit.trips == 0
 
 
-@pytest.mark.parametrize("where", [None, "a-0"], ids=["finds no node", "goes elsewhere"])
-def test_nor_does_one_whose_only_replacement_did_not_go_well(where: str | None) -> None:
+@pytest.mark.parametrize(
+    ("where", "options"),
+    [(None, ONE), ("a-0", ONE), (None, replace(EXECUTE, max_time=15.0))],
+    ids=["finds no node", "goes elsewhere", "finds no node, and the cycle's time is over"],
+)
+def test_nor_does_one_whose_only_replacement_did_not_go_well(where: str | None, options: LiveOptions) -> None:
     limits = CircuitLimits(pause=600)
-    with Machine() as m:
+    with Machine((*SKEWED, workload("db").spread("zone", 1).placed({"a-0": 4}))) as m:
         opened = tripped(m, limits)
         m.time.at = opened.until
         m.hands.choose = lambda *_: where
-        assert m.cycle(options=ONE, limits=limits).report.evicted == 1
+        assert m.cycle(HistoryRules(canary=5), options, limits=limits).report.evicted == 1
         assert m.ledger().circuit == opened
 
 
