@@ -237,9 +237,9 @@ class ReplacementWatch:
         return self._source
 
     def before(self, move: Move, flying: Iterable[Outcome]) -> None:
-        """Notes which pods the owner has, just before one of them is evicted: only what comes later can replace
-        it, or those that are `flying`. What came for another reason, such as a sibling that somebody else
-        deleted, replaces none of ours.
+        """Notes which pods the owner has, just before one of them is evicted: only what comes later can
+        replace it, or those that are `flying`. What came for another reason, as somebody else deleted a
+        sibling, replaces none of ours.
 
         Raises CacheNotReadyError.
         """

@@ -181,7 +181,7 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
 
 @pytest.mark.parametrize("beside", [False, True], ids=["none is on its way", "another is on its way"])
 def test_a_pod_that_was_there_before_the_eviction_replaces_nobody(beside: bool) -> None:
-    """While a move waits to be tried again, somebody else deletes a sibling, and that one's next pod comes."""
+    """While a move waits to be tried again, somebody else deletes a sibling, whose next pod comes."""
     first, second = moves_of(WEB, web_00000="b-0", web_00001="c-0")
     cluster, time = Cluster(*WEB.pods), FakeTime()
     replacements = ReplacementWatch(cluster, WEB, time)
