@@ -40,6 +40,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     `on_nodes`: on how many nodes a DaemonSet's controller would have a pod, or leave one; None = not said.
     `failing`: the reason of a condition by which its controller says that pods cannot be made
     (ReplicaFailure), or have not become ready in time (ProgressDeadlineExceeded); "" if there is none.
+    `failing_since`: since when, as that says.
     `unasked_since`: since when that is because the API server could not ask a webhook, or failed inside.
     """
 
@@ -72,6 +73,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     node: str = ""
     security: bytes = b""
     failing: str = ""
+    failing_since: float | None = None
     unasked_since: float | None = None
 
     @property

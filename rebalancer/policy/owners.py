@@ -102,8 +102,10 @@ _SIZE = "leaderworkerset.sigs.k8s.io/size"
 _NUMBER = re.compile("[0-9]{1,9}")
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 """Kinds that make their pods again."""
+MAKE_MORE = REPLICATED | {"Job"}
+"""Kinds that make further pods while they want more: a Job until its work is done."""
 KEPT_UP = REPLICATED | {"DaemonSet"}
-"""Those, and the kind that makes them again on their nodes."""
+"""Kinds that make their pods again, if need be on their nodes."""
 _IN_FLUX = frozenset({ReasonCode.ROLLOUT_IN_PROGRESS, ReasonCode.OWNER_SCALING})
 """States of owners in which pods come and go by themselves."""
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
@@ -201,7 +203,7 @@ class Owners:
         return frozenset(
             w.namespace
             for w in self.snapshot.workloads
-            if w.kind in REPLICATED
+            if w.kind in MAKE_MORE
             and w.replicas > len(self.active(w)) + len(self._ending(w)) * (w.kind == "StatefulSet")
         )
 
@@ -251,7 +253,7 @@ class Owners:
             return _unknown(name)
         if owner.observed_generation < owner.metadata.generation:
             return _unseen(name)
-        if (reason := failing(owner) or self._refused(owner)) is not None:
+        if (reason := failing(owner) or self.refused(owner)) is not None:
             return reason
         parent = self.parent(owner)
         if parent is None and (reason := self._parent_not_read(owner)) is not None:
@@ -340,17 +342,22 @@ class Owners:
     def stuck(self, owner: Workload, active: list[Pod], *, blip: float = 0.0) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
         one may be whom the move helps; or as it cannot make them, which no condition of it says: its
-        controller has seen what is there, waits for none of them, and the last of them is not new. `blip`:
-        for so many seconds one that is no longer Ready may become so again."""
-        if owner.kind != "StatefulSet" or len(active) >= owner.replicas:
+        controller has seen what is there, waits for none of them, and the last of them is not new. It waits
+        for those before the first that is missing. `blip`: for so many seconds one that is no longer Ready
+        may become so again."""
+        there = {ordinal(p) for p in active}
+        missing = next((n for n in ordinals(owner) if n not in there), None)
+        if owner.kind != "StatefulSet" or missing is None:
             return False
         since = self.snapshot.now - blip
-        waited_for = () if owner.parallel else (p for p in active if not p.ready)
+        waited_for = [p for p in active if ordinal(p) < missing and not owner.parallel]
         for p in waited_for:
-            if p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since):
+            late = p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since)
+            if late and not p.ready:
                 return True
         seen = owner.observed_generation >= owner.metadata.generation
-        settled = 0 < len(active) == owner.status_replicas == owner.available_replicas
+        broken = sum(not p.ready for p in active) - sum(not p.ready for p in waited_for)
+        settled = len(active) == owner.status_replicas <= owner.available_replicas + broken
         return seen and settled and not any(self._new(p) for p in active)
 
     def family(self, owner: Workload) -> list[Workload]:
@@ -372,7 +379,7 @@ class Owners:
         ordered = owner.kind == "StatefulSet" and not owner.parallel
         return not all(p.ready for p in (pods if ordered else pods[-1:]))
 
-    def _refused(self, owner: Workload) -> Reason | None:
+    def refused(self, owner: Workload) -> Reason | None:
         """Why the API server would not make a pod of the owner's template, or the scheduler not place it."""
         name, snapshot = f"{owner.kind} {owner.name}", self.snapshot
         if owner.node:

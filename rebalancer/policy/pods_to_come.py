@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice, zip_longest
 
@@ -17,6 +17,7 @@ from rebalancer.policy.owners import (
     ARRIVAL,
     KEPT_UP,
     LATE,
+    MAKE_MORE,
     REPLICATED,
     Owners,
     failing,
@@ -28,7 +29,8 @@ from rebalancer.policy.owners import (
 )
 
 _BROKEN = 3600.0
-"""Seconds after which the newest pod of a rollout, if it is not Ready, is taken to be broken for good."""
+"""Seconds after which the newest pod of a rollout, if it is not Ready, is taken to be broken for good, and an
+owner not to be able to make its pods."""
 _REVISION = {"Deployment": "deployment.kubernetes.io/revision", "Rollout": "rollout.argoproj.io/revision"}
 """Annotations of a Deployment, once its controller has seen it, or of an Argo Rollout, and of its
 ReplicaSets: their revision."""
@@ -39,10 +41,12 @@ _MOST = 500
 
 
 class PodsToCome:
-    """What the owners of a snapshot are going to make. What is asked about an owner is worked out once."""
+    """What the owners of a snapshot are going to make. What is asked about an owner is worked out once.
+    `expected`: how many pods of each owner's uid are on their way, and looked at elsewhere."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: Owners, expected: Mapping[str, int] | None = None) -> None:
         self.owners, self._snapshot, self._active = owners, owners.snapshot, owners.active
+        self._expected = expected or {}
         rollouts: dict[tuple[str, OwnerReference], list[Workload]] = defaultdict(list)
         for w in self._snapshot.workloads:
             if (ref := w.owner) is not None and of_rollout(w, ref):
@@ -64,7 +68,8 @@ class PodsToCome:
         """0: the owner makes another pod in any case, at once; 1: after a while, as a Job does; 2: perhaps
         never. A release may stop at a step. Where its Deployment is being deleted an owner makes pods until
         it is deleted, too: for long, if a finalizer keeps the Deployment."""
-        if failing(owner) is not None or self.owners.top(owner).metadata.deletion_timestamp is not None:
+        refused = failing(owner) is not None or self.owners.refused(owner) is not None
+        if refused or self.owners.top(owner).metadata.deletion_timestamp is not None:
             return 2
         return 0 if owner.kind in KEPT_UP or owner.kind == "Deployment" else 1 if owner.retries else 2
 
@@ -81,9 +86,7 @@ class PodsToCome:
             if kind not in REPLICATED:
                 over = kind in ("DaemonSet", "Node") or (pod.finished and self.owners.ends(pod))
                 found += [pod] * (not over)
-            elif owner is None or owner.metadata.deletion_timestamp is not None:
-                continue
-            elif made[owner.key] < owner.replicas - len(self._active(owner)):
+            elif owner is not None and self.wants(pod) and made[owner.key] < self._lacks(owner):
                 made[owner.key] += 1
                 found.append(pod)
         return found
@@ -100,10 +103,9 @@ class PodsToCome:
             if w.metadata.deletion_timestamp is not None or w.template is None or self._makes_none(w):
                 continue
             number, family = 0, self._family(w)
-            if w.kind in REPLICATED or w.kind == "Job":
-                active = self._active(w)
-                if not self.owners.stuck(w, active, blip=ARRIVAL):
-                    number = w.replicas - len(active) - again[w.key]
+            if w.kind in MAKE_MORE:
+                if not self.owners.stuck(w, self._active(w), blip=ARRIVAL):
+                    number = self._lacks(w) - again[w.key]
             elif w.kind in _REVISION and not w.paused and ((rolls := self._rolls(w)) or family):
                 # Between two revisions, by Recreate, none of its ReplicaSets wants a pod.
                 there = sum(max(s.replicas, len(self._active(s))) for s in family)
@@ -111,6 +113,14 @@ class PodsToCome:
             if number > 0:
                 found.append((w, min(number, _MOST)))
         return found
+
+    def _lacks(self, owner: Workload) -> int:
+        """How many pods the owner is short of, or less than 0. A set that is scaled in makes those that it
+        wants before it takes the others away."""
+        there = self._active(owner)
+        if owner.kind == "StatefulSet":
+            there = [p for p in there if ordinal(p) in ordinals(owner)]
+        return owner.replicas - len(there) - self._expected.get(owner.metadata.uid, 0)
 
     def claims(self, owner: Workload, number: int) -> Iterator[tuple[Volume, ...]]:
         """Of each of so many pods that an owner has `further`: the claims that a StatefulSet has kept for
@@ -198,16 +208,19 @@ class PodsToCome:
         return known or self.owners.between(deployment) is not None
 
     def _makes_none(self, owner: Workload) -> bool:
-        """Whether its controller cannot make pods. One that is late makes more once the last ones are
-        Ready."""
-        return self._given_up(owner) if _may_be_late(owner) else bool(owner.failing)
+        """Whether its controller has not been able to make pods for long: what refused them, such as a quota,
+        may have room by now. One that is late makes more once the last ones are Ready."""
+        if _may_be_late(owner):
+            return self._given_up(owner)
+        return bool(owner.failing) and self._snapshot.now - (owner.failing_since or 0.0) > _BROKEN
 
     def _given_up(self, owner: Workload) -> bool:
-        """Whether a rollout that is late is broken: its newest pod has not become Ready in an hour."""
+        """Whether a rollout that is late is broken: its newest pod has not been Ready for an hour."""
         newest = self.youngest(owner) if _may_be_late(owner) else None
-        if newest is None or newest.ready or newest.terminating or newest.finished:
+        if newest is None or newest.ready or newest.terminating or newest.finished or newest.created is None:
             return False
-        return newest.created is not None and self._snapshot.now - newest.created > _BROKEN
+        since = max(newest.created, newest.symptoms.unready_since or 0.0)
+        return self._snapshot.now - since > _BROKEN
 
 
 def _is_present(replica_set: Workload, deployment: Workload) -> bool:

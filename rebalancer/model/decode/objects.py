@@ -261,6 +261,7 @@ class Decoder:
             node=made.node_name,
             security=spec.template.security() if spec.template is not None and makes_pods else b"",
             failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
+            failing_since=next((_since(c) for c in status.conditions if _fails(c)), None),
             unasked_since=next(filter(None, map(_unasked_since, status.conditions)), None),
         )
 
@@ -290,9 +291,13 @@ def _fails(condition: Condition) -> bool:
 
 def _unasked_since(condition: Condition) -> float | None:
     """Since when the API server could not ask a webhook, or failed inside, by such a condition."""
-    at = condition.last_transition_time
     ours = _fails(condition) and any(say in condition.message for say in UNASKED)
-    return at.timestamp() if at is not None and ours else None
+    return _since(condition) if ours else None
+
+
+def _since(condition: Condition) -> float | None:
+    at = condition.last_transition_time
+    return at.timestamp() if at is not None else None
 
 
 def _check_quantities(value: Object) -> None:

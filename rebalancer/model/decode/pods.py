@@ -249,8 +249,8 @@ def _largest(*lists: Requests) -> Requests:
 _OURS = "rebalancer.io/"
 _LONGEST_ANNOTATION = 256
 _KEPT = 64
-"""Of longer annotation values (last-applied-configuration) only so much is kept, as they fill memory. What was
-cut ends in "…", which makes it none of the words that a rule knows, and its key is still there. Ours are
+"""Of longer annotation values (last-applied-configuration) only so much is kept, as they fill memory. What
+was cut ends in "…", which makes it none of the words that a rule knows, and its key is still there. Ours are
 whole: a release's mark may be long."""
 
 _CANNOT_START = frozenset(

@@ -141,7 +141,9 @@ def to_be_made(
 
     full = attrgetter("full")
     found = [whole(full)._replace(last=frozenset())]
-    if rolls or any(r.as_is is not r.full for r in (*again, *left)):
+    if rolls:
+        found.append(whole(full)._replace(rolls=()))
+    if any(r.as_is is not r.full for r in (*again, *left)):
         found.append(whole(lambda r: r.as_is)._replace(rolls=()))
     if ends:
         # They may stay for long, too: until all new ones are Ready. Where they end, nobody makes them anew.

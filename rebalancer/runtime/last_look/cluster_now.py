@@ -25,7 +25,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Object, Snapshot, alike, build_snapshot, going, to_be_replaced
-from rebalancer.model.workload import Namespace, Service, Workload
+from rebalancer.model.workload import Namespace, ResourceQuota, Service, Workload
 from rebalancer.planner.cluster.bystanders import usable
 from rebalancer.planner.cluster.drained import Drained
 from rebalancer.planner.cluster.groups import Groups
@@ -189,7 +189,6 @@ class ClusterNow:
         owners.update([w.owner.uid for w in every if w.owner is not None and w.metadata.uid in owners])
         family = [w for w in every if w.metadata.uid in owners or (w.owner and w.owner.uid in owners)]
         owners.update(w.metadata.uid for w in family)
-        wanted = (replace(w, replicas=w.replicas - coming.get(w.metadata.uid, 0)) for w in family)
         of_them = (p for u in sorted(owners) for p in self._of[u].values())
         pods = {key_of(p): p for p in (*ending, *self._to_leave, *of_them)}
         sizing = (self._watched.vertical_autoscalers(n) for n in sorted({w.namespace for w in family}))
@@ -198,7 +197,7 @@ class ClusterNow:
             now=self._now(),
             nodes=self.nodes,
             pods=tuple(pods.values()),
-            workloads=tuple(wanted),
+            workloads=tuple(family),
             vertical_autoscalers=tuple(chain.from_iterable(sizing)),
         )
         return found, leaving
@@ -301,19 +300,24 @@ class ClusterNow:
 
         `read`: objects that were read by themselves. `away`: pods that were evicted, and whose replacements
         have not landed. They count as if they were there, and their replacements do not count yet: the plan
-        has seen to how many are away together. `release`: what asks for a label of the pod counts too.
+        has seen to how many are away together. `release`: what asks for a label of the pod counts too. What
+        a set's pod gives back of a quota, any owner of the namespace may take.
         """
         namespace, planned = pod.namespace, self.simulation.snapshot
         every = (*self._watched.workloads(namespace), *(o for o in read if isinstance(o, Workload)))
         workloads = {(w.kind, w.name): w for w in every}
         own = next((w for w in workloads.values() if pod.owner and w.metadata.uid == pod.owner.uid), None)
+        bound = (
+            own is not None and own.kind == "StatefulSet" and any(isinstance(o, ResourceQuota) for o in read)
+        )
+        whole = release or bound
         top = own.owner.uid if own is not None and own.owner is not None else ""
         of_pod = {pod.owner.uid, top} - {""} if pod.owner is not None else set[str]()
         of_pod |= {o.metadata.uid for o in read if isinstance(o, Workload)}
         related = {
             key: w
             for key, w in workloads.items()
-            if release or w.metadata.uid in of_pod or (w.owner is not None and w.owner.uid in of_pod)
+            if whole or w.metadata.uid in of_pod or (w.owner is not None and w.owner.uid in of_pod)
         }
         owners, pods = related.keys() | ({(pod.owner.kind, pod.owner.name)} if pod.owner else set()), {}
         group, claims = pod.template.restarts_with, frozenset(pod.template.claims)
@@ -322,7 +326,7 @@ class ClusterNow:
             if gated and owner in workloads:
                 related[owner] = workloads[owner]
             if (
-                release
+                whole
                 or gated
                 or owner in owners
                 or (group and template.restarts_with == group)

@@ -365,7 +365,7 @@ class Room:
         begun, leaving = cluster.begun(own, whole=whole)
         if not (came or begun.pods or begun.workloads):
             return None
-        further = PodsToCome(Owners(begun, PolicyOptions()))
+        further = PodsToCome(Owners(begun, PolicyOptions()), own)
         to_come = to_be_made(further, Replacements(begun), cluster.simulation, leaving)
         if not (came or any(to_come[0])):
             return None

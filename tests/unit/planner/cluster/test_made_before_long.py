@@ -91,17 +91,20 @@ def released(found: list[Json]) -> list[Json]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "age", "moves"), [(2, 60, 0), (1, 60, 1), (2, 7200, 1)], ids=["next", "all there", "broken"]
+    ("wanted", "age", "unready", "moves"),
+    [(2, 60, None, 0), (1, 60, None, 1), (2, 7200, 7000, 1), (2, 7200, 5, 0)],
+    ids=["next", "all there", "broken", "not Ready for a moment"],
 )
 @pytest.mark.parametrize("of", [list, released], ids=["Deployment", "Argo Rollout"])
 def test_a_release_of_larger_pods_keeps_the_room_for_its_next_one(
-    of: Any, wanted: int, age: int, moves: int
+    of: Any, wanted: int, age: int, unready: int | None, moves: int
 ) -> None:
-    """The next one has b-1 alone. One that has not become Ready in an hour keeps the release where it is."""
+    """The next one has b-1 alone. One that has not been Ready for an hour keeps the release where it is."""
     found = half_done(wanted)
     newest = next(o for o in found if o["spec"].get("nodeName") == "c-1")
     newest["metadata"]["creationTimestamp"] = ago(age)
-    newest["status"]["conditions"] = [{"type": "Ready", "status": str(age < 3600)}]
+    ready = {"type": "Ready", "status": str(unready is None), "lastTransitionTime": ago(unready or 0)}
+    newest["status"]["conditions"] = [ready]
     condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     found[0]["status"]["conditions"] = [condition] if age > 3600 else []
     assert len(plan(snapshot(BESIDE, of(found), web())).moves) == moves
@@ -147,6 +150,36 @@ def blinking() -> list[Json]:
     found = in_order("b-2", conditions=[{"type": "Ready", "status": "True"}])
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": ago(5)}
     found[-2]["status"]["conditions"] = [ready]
+    return found
+
+
+def broken_behind() -> list[Json]:
+    """Its last pod, which comes after the third, has been broken for a day."""
+    db = (
+        stateful_set("db").requests(cpu=3).selects(**ZONE_B).on_nodes(["b-0", "b-2", "b-0", "b-0"]).unready(3)
+    )
+    found = [o for o in objects(db) if o["metadata"]["name"] != "db-2"]
+    found[2]["metadata"]["creationTimestamp"] = ago(8)
+    found[2]["status"] = {"phase": "Pending"}
+    return found
+
+
+def scaled_in() -> list[Json]:
+    """It comes to want three of its four pods while one ends: that is made anew before the last one goes."""
+    found = objects(
+        stateful_set("db").requests(cpu=3).selects(**ZONE_B).on_nodes(["b-0", "b-2", "b-0", "b-0"])
+    )
+    found[0]["spec"]["replicas"] = 3
+    found[2]["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    return found
+
+
+def refused_a_moment_ago() -> list[Json]:
+    """While its pod ended that counted in a quota, a ReplicaSet was refused the next: it tries again soon."""
+    found = objects(deployment("other").requests(cpu=3).selects(**ZONE_B).replicas(1).placed({}))
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    for owner in found:
+        owner["status"]["conditions"] = [condition | {"lastTransitionTime": ago(20)}]
     return found
 
 
@@ -218,6 +251,9 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "one whose next pod has come to a node": ([FULL, *in_order("b-2")], 2),
     "one whose next pod starts for half an hour": ([FULL, *starting()], 2),
     "one whose first pod is not Ready for a moment": ([FULL, *blinking()], 2),
+    "one that is scaled in": ([gone().cpu(9), *scaled_in()], 2),
+    "one whose last pod is broken": ([gone().cpu(6), *broken_behind()], 2),
+    "one that a quota refused a pod a moment ago": (refused_a_moment_ago(), 1),
     "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
     "a drained pod beside a new one": (beside_a_new_one(), 2),
     "one beside a new one that is alike": (beside_a_new_sister(), 3),
@@ -307,7 +343,8 @@ def test_that_end_may_take_long_and_nobody_relies_on_it() -> None:
     )
 
 
-def test_nor_on_the_end_of_those_that_it_takes_away_next() -> None:
+@pytest.mark.parametrize("cpu", ["3100m", "2"], ids=["as large as its next one", "smaller"])
+def test_nor_on_the_end_of_those_that_it_takes_away_next(cpu: str) -> None:
     """The old ones on b-0 and b-2 stay until the small new one is Ready; the drained one has b-1 alone."""
     found = rollout(
         1, whole=deployment("other").requests(cpu=3).placed({"b-0": 1, "b-2": 1, "c-0": 1}), new=["c-0"]
@@ -320,7 +357,9 @@ def test_nor_on_the_end_of_those_that_it_takes_away_next() -> None:
     pool = [node(n).zone("a").cpu("400m").label("pool", "new") for n in ("c-0", "c-1")]
     roomy = [node(n).zone("b").cpu("3200m") for n in ("b-0", "b-1", "b-2")]
     leaves = node("b-9").zone("b").taint(LEAVES)
-    api = deployment("api").requests(cpu="3100m").selects(**ZONE_B).placed({"b-9": 1})
+    api = objects(stateful_set("api").on_delete().requests(cpu="3100m").selects(**ZONE_B).placed({"b-9": 1}))
+    api[0]["status"] |= {"updateRevision": "api-2", "updatedReplicas": 0}
+    api[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
     machines = [node("a-0").zone("a").cpu(2), *roomy, *pool, leaves]
     assert plan(snapshot(machines, found, api, web())).moves == ()
 
@@ -420,6 +459,26 @@ def refused_by_a_quota() -> list[Json]:
     return found
 
 
+def of_a_class_that_is_gone() -> list[Json]:
+    """The API server would refuse its next pod."""
+    found = objects(deployment("api").requests(cpu="700m").placed({"z-0": 1}))
+    found[1]["spec"]["template"]["spec"]["priorityClassName"] = "gone"
+    return found
+
+
+def set_without_a_pod() -> list[Json]:
+    """It cannot make its first one, which no condition says."""
+    return objects(stateful_set("db").requests(cpu="700m").replicas(1).placed({}))
+
+
+def set_with_a_broken_pod() -> list[Json]:
+    """One in any order that cannot make the other one either."""
+    db = stateful_set("db").parallel().requests(cpu="700m").replicas(2).placed({"a-0": 1}).unready(1)
+    found = objects(db)
+    found[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "10m"
+    return found
+
+
 def job_of_many_tries() -> list[Json]:
     """It comes again after a while: the others come first."""
     return objects(job("batch").requests(cpu="700m").placed({"z-0": 1}))
@@ -434,7 +493,17 @@ def canary() -> list[Json]:
 
 @pytest.mark.parametrize(
     "ghost",
-    [workflow, job_of_one_try, job_of_many_tries, job_between_tries, refused_by_a_quota, canary],
+    [
+        workflow,
+        job_of_one_try,
+        job_of_many_tries,
+        job_between_tries,
+        refused_by_a_quota,
+        of_a_class_that_is_gone,
+        set_without_a_pod,
+        set_with_a_broken_pod,
+        canary,
+    ],
 )
 @pytest.mark.parametrize(("cpu", "moves"), [(1, 0), (3, 1)])
 def test_one_that_may_never_be_made_does_not_hide_that_others_need_the_node(

@@ -348,8 +348,12 @@ def test_the_room_left_is_for_the_whole_wave() -> None:
 
 
 @pytest.mark.parametrize("lacks", [0, 1])
-def test_what_a_stateful_set_gives_back_goes_to_an_owner_that_lacks_pods(lacks: int) -> None:
-    short = patched("ReplicaSet", {"spec": {"replicas": 2 + lacks}}, workload("api").placed({"b-0": 2}))
+@pytest.mark.parametrize(("kind", "wants"), [("ReplicaSet", "replicas"), ("Job", "parallelism")])
+def test_what_a_stateful_set_gives_back_goes_to_an_owner_that_lacks_pods(
+    kind: str, wants: str, lacks: int
+) -> None:
+    spec = {wants: 2 + lacks, "completions": None}
+    short = patched(kind, {"spec": spec}, workload("api", kind).placed({"b-0": 2}))
     s = cluster(db(), short, quota({"pods": "5"}, {"pods": "5"}))
     reason = Evictable(s, PolicyOptions()).why_not(pods(s, "web")[0])
     assert (reason is not None and reason.code) is (ReasonCode.QUOTA if lacks else False)

@@ -193,10 +193,8 @@ def test_a_pod_that_was_there_before_the_eviction_replaces_nobody(beside: bool) 
     def evict(move: Move) -> None:
         replacements.before(move, flying)
         del cluster.there["default", move.pod.name]
-        sent = Eviction(result=Result.EVICTED, message="")
-        flying.append(
-            Outcome(move=move, status=Fate.INTENDED, message="", eviction=sent, at=time.monotonic())
-        )
+        sent, now = Eviction(result=Result.EVICTED, message=""), time.monotonic()
+        flying.append(Outcome(move=move, status=Fate.INTENDED, message="", eviction=sent, at=now))
 
     replacements.before(second, flying)  # it is refused then
     if beside:

@@ -229,6 +229,20 @@ def test_its_own_move_keeps_no_room_beside_what_the_plan_has_seen_to() -> None:
     assert not w.beside(moved, w.flying), "another one has to be made"
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_set_one_of_whose_pods_is_moved_keeps_room_for_its_last_one_too(leaves: bool) -> None:
+    big = node("b-1").zone("b").cpu("6200m").label("pool", "db").label("w", "x")
+    machines = [node("a-0").zone("a").cpu(11).label("pool", "db").label("w", "x"), big]
+    last = node("z-0").zone("b").cpu(3).label("pool", "db")
+    db = stateful_set("db").requests(cpu=3).spread("zone").selects(pool="db").on_nodes([*["a-0"] * 3, "z-0"])
+    one = deployment("web").requests(cpu="500m").spread("zone").selects(w="x").placed({"a-0": 2})
+    w = World(snapshot(*machines, last, db, one))
+    moved, ours = sorted(w.plan.moves, key=lambda m: m.pod.name)
+    w.evict(moved)
+    w.nodes(*machines, last.taint(LEAVES) if leaves else last)
+    assert w.beside(ours, w.flying) is not leaves
+
+
 @pytest.mark.parametrize("drained", [False, True])
 def test_a_replacement_that_came_while_the_look_was_asked_again_keeps_no_room_for_others(
     drained: bool,

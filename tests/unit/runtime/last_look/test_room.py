@@ -44,6 +44,7 @@ from tests.support.build.base import Builder
 from tests.support.build.volumes import attachment, csi_node
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
+from tests.unit.policy.limits.test_quota import quota
 from tests.unit.policy.test_vertical_autoscalers import vpa
 
 EVERY_SCENARIO = [
@@ -209,6 +210,17 @@ def test_what_is_around_a_pod_says_the_same_of_it_as_the_whole_cluster(name: str
     for one in random.Random(7).sample(w.cluster.pods, min(100, len(w.cluster.pods))):
         reason = whole.why_not(one)
         assert w.judged(one, release=release) == (reason.code if reason is not None else None)
+
+
+def test_what_a_sets_pod_gives_back_of_a_full_quota_is_for_an_owner_that_has_come_to_lack_pods() -> None:
+    db, other = stateful_set("db").spread("zone"), deployment("other").placed({"b-0": 1})
+    full = quota({"pods": "5"}, {"pods": "5"})
+    w = World(snapshot(*nodes(a=1, b=1), db.placed({"a-0": 3, "b-0": 1}), other, full))
+    (move,) = w.plan.moves
+    assert w.judged(move.pod) is None
+    scaled = (msgspec.structs.replace(o, replicas=2) if o.name != "db" else o for o in w.cluster.workloads)
+    w.cluster = msgspec.structs.replace(w.cluster, workloads=tuple(scaled))
+    assert w.judged(move.pod) is ReasonCode.QUOTA
 
 
 def test_what_is_away_counts_as_there_and_what_others_took_does_not() -> None:
