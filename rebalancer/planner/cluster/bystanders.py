@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from weakref import ref
 
@@ -32,7 +33,7 @@ _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
 each domain of its constraints."""
 _WAYS = 64
-"""Ways in which some of several pods may be together on a node that are told apart."""
+"""Ways in which some of several pods may be together on a node, or on nodes, that are told apart."""
 Beside = Sequence[tuple[PodTemplate, Rows]]
 """Replacements, each with the nodes where it may land."""
 
@@ -78,7 +79,33 @@ def never_filled(
         costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
         filled += int(np.searchsorted(costs, coming.get(r, 0), side="right"))
     # Each pod fills one node at most.
-    return len(rows) - min(filled, coming.get(PODS, filled))
+    return max(0, len(rows) - min(filled, coming.get(PODS, filled)))
+
+
+def all_filled(needs: Ints, takes: Ints, numbers: tuple[int, ...]) -> bool:
+    """Whether so many pods of each template, each whole on one node, could fill all nodes. `needs`: int64[K,
+    R], a node is full by so much of any resource; `takes`: int64[T, R]. True where they are too many to
+    tell."""
+    if np.prod(np.array(numbers) + 1.0) > _WAYS:
+        return True
+    together, possible, at = _unions(numbers)
+    held, reached = together @ takes, np.arange(len(together)) == 0
+    for need in needs:
+        pairs = possible & reached[:, None] & (held >= need).any(axis=1)
+        reached = np.zeros_like(reached)
+        reached[at[pairs]] = True
+    return bool(reached.any())
+
+
+@lru_cache(maxsize=1024)
+def _unions(numbers: tuple[int, ...]) -> tuple[Ints, Bools, Ints]:
+    """int64[S, T]: every choice of so many of each; bool[S, S]: which of them can be made together; and
+    int64[S, S]: the choice that two of them are then."""
+    shape = tuple(n + 1 for n in numbers)
+    every = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
+    sums = every[:, None, :] + every[None, :, :]
+    at = np.ravel_multi_index(tuple(np.moveaxis(np.minimum(sums, numbers), -1, 0)), shape)
+    return every, (sums <= numbers).all(axis=-1), at
 
 
 class _Comer(Struct, frozen=True, eq=False):
@@ -118,6 +145,8 @@ class SpokenFor:
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
+        # By template: pods that wait, and find no node as things stand.
+        self._in_vain: dict[int, list[PodTemplate]] = {}
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
         if not pods and not (others := list(others)):
@@ -163,6 +192,8 @@ class SpokenFor:
         nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in rows]
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
+        for p in (p for p, _ in nowhere if p.waits and p.uid):
+            self._in_vain.setdefault(id(p.template), []).append(p.template)
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left: tuple[int, dict[str, Ints]] | None = None
         self._last: tuple[int, list[tuple[int, Bools]]] | None = None
@@ -324,15 +355,38 @@ class SpokenFor:
         ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
         tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
         displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
+        let_in = [] if stays or at < 0 else self._let_in(victim, at, own)
+        here = [c for c in comers if c.row == at] if let_in else []
         if (pod := self._fills(victim, replacement, nodes, comers, stays=stays)) is not None:
             return pod
-        if not (short.any() or displaced):
+        if not (short.any() or displaced or here):
             return None
-        closed = self._closed(replacement, nodes, room, displaced)
-        rows = self._differing(nodes, short, tied, closed) if displaced else nodes[short]
+        closed = self._closed(replacement, nodes, room, [*displaced, *here])
+        rows = self._differing(nodes, short, tied, closed) if displaced or here else nodes[short]
         if len(rows) > TRIED:
             return comers[0].pod
-        return self._left_out(victim, replacement, rows, comers, displaced, stays=stays)
+        if (pod := self._left_out(victim, replacement, rows, comers, displaced, stays=stays)) is not None:
+            return pod
+        displaced += [c for c in here if c not in displaced]
+        for some in let_in:
+            taken = [(("let in", i), t, at) for i, t in enumerate(some)]
+            pod = self._left_out(victim, replacement, rows, comers, displaced, taken, stays=stays)
+            if pod is not None:
+                return pod
+        return None
+
+    def _let_in(self, victim: Pod, at: int, freed: Mapping[str, int]) -> list[list[PodTemplate]]:
+        """Pods that wait in vain, and for which the victim's room is enough, as many of each template as find
+        room there: they may take it before others come."""
+        state, found = self._simulation.state, list[list[PodTemplate]]()
+        for some in self._in_vain.values():
+            asks = state.asks(some[0])
+            room = [(int(self._simulation.free(r)[at]) + freed.get(r, 0)) // max(n, 1) for r, n in asks]
+            if (many := min((len(some), *room))) > 0:
+                with state.removed([key_of(victim)]):
+                    if self._simulation.framework(some[0]).feasible(some[0])[at]:
+                        found.append(some[:many])
+        return found
 
     def _fills(
         self, victim: Pod, replacement: PodTemplate, nodes: Rows, comers: Sequence[_Comer], *, stays: bool
@@ -402,11 +456,12 @@ class SpokenFor:
         rows: Rows,
         comers: Sequence[_Comer],
         displaced: Sequence[_Comer],
+        taken: Sequence[tuple[Hashable, PodTemplate, int]] = (),
         *,
         stays: bool,
     ) -> Pod | None:
         """One that finds no node with the replacement on one of the rows, where the displaced, and those on
-        that row, look for another."""
+        that row, look for another. `taken`: who is let in, and has come to a node before."""
         (placing, _), chosen = self._as_it_will_be(), set(map(id, comers))
         state, other = placing.state, set(map(id, displaced))
         gone: list[Hashable] = [("to come", id(c)) for c in self._now() if id(c) not in chosen]
@@ -417,7 +472,8 @@ class SpokenFor:
             away = {("to come", id(c)): c for c in comers if id(c) in other or c.row == row}
             if self._tries < 0:
                 return next(iter(away.values()), comers[0]).pod
-            with state.removed([*gone, *away]), state.also([(("replacement", "tried"), replacement, row)]):
+            came = [*taken, (("replacement", "tried"), replacement, row)]
+            with state.removed([*gone, *away]), state.also(came):
                 left = placing.place(by_template((key, c.pod.template) for key, c in away.items()))
                 for key in placing.placed:
                     state.remove(key)
@@ -476,6 +532,7 @@ class SpokenFor:
         free |= self._places(c.pod.template for c in comers)
         for c in comers:
             coming.update(self._takes(c.pod.template))
+        every = {id(t): t for t in (*(c.pod.template for c in comers), *(t for t, _ in beside))}
         for pod in {id(c.pod.template): c.pod for c in comers}.values():
             t, others = pod.template, coming.copy()
             asks = self._asks(t)
@@ -484,9 +541,18 @@ class SpokenFor:
             kept = 0
             if not (self._couples(t, number[id(t)]) or state.constraints(t, hard=True)):
                 others.subtract(self._takes(t))
-                for other in (o for o, rows in beside if open_[rows].any()):
+                near = [o for o, rows in beside if open_[rows].any()]
+                for other in near:
                     others.update(self._takes(other))
-                kept = never_filled(np.flatnonzero(open_), free, asks, others)
+                rows = np.flatnonzero(open_)
+                kept = never_filled(rows, free, asks, others)
+                if len(rows) and not kept:
+                    # That takes the others for divisible.
+                    whole = Counter(id(o) for o in near) + number
+                    whole[id(t)] -= 1
+                    needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
+                    takes = [[self._takes(every[i]).get(r, 0) for r in asks] for i in whole]
+                    kept = int(not all_filled(needs, np.array(takes, np.int64), tuple(whole.values())))
             found.append((pod, open_, kept))
         return found
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rebalancer.planner import plan
+from rebalancer.planner.cluster.bystanders import all_filled
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.to_be_made import to_be_made
 from rebalancer.policy.options import PolicyOptions
@@ -589,3 +593,32 @@ def test_a_drained_pod_that_a_rollout_has_replaced_does_not_hide_that_another_ne
     apart = deployment("web").spread("hostname").requests(cpu="1500m")
     apart.placed({"a-0": 2, "a-1": 1, "c-0": 1, "z-0": 1})
     assert plan(snapshot(machines, leaves, found, apart)).moves == ()
+
+
+@pytest.mark.parametrize(("cpu", "moves"), [("1500m", 0), ("2200m", 1)])
+def test_nor_do_drained_ones_that_find_their_nodes_in_another_order(cpu: str, moves: int) -> None:
+    """They have b-0 and a-1. The two small ones never fill both, whole as they are; with web's they may."""
+    sizes = {"big": "1000m", "mid": "500m", "small": "200m"}
+    drained = [deployment(n).requests(cpu=size).placed({"a-3": 1}) for n, size in sizes.items()]
+    rooms = {"a-0": "1500m", "a-1": "1000m", "b-0": cpu}
+    machines = [node(n).zone(n[0]).cpu(room) for n, room in rooms.items()]
+    leaves = node("a-3").zone("a").cpu("1700m").taint(LEAVES)
+    assert len(plan(snapshot(machines, leaves, web(), drained)).moves) == moves
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whole_pods_fill_nodes_or_do_not_as_by_trying_every_way(seed: int) -> None:
+    rng = Random(seed)
+    needs = np.array([[rng.randint(1, 9) for _ in range(2)] for _ in range(rng.randint(1, 3))])
+    takes = np.array([[rng.randint(0, 6) for _ in range(2)] for _ in range(rng.randint(1, 3))])
+    numbers = tuple(rng.randint(1, 2) for _ in takes)
+    pods = [i for i, n in enumerate(numbers) for _ in range(n)]
+
+    def full(way: tuple[int, ...]) -> bool:
+        held = np.zeros_like(needs)
+        for pod_, at in zip(pods, way, strict=True):
+            held[at] += takes[pod_]
+        return bool((held >= needs).any(axis=1).all())
+
+    ways = product(range(len(needs)), repeat=len(pods))
+    assert all_filled(needs, takes, numbers) is any(map(full, ways))
