@@ -103,9 +103,10 @@ def _unions(numbers: tuple[int, ...]) -> tuple[Ints, Bools, Ints]:
     int64[S, S]: the choice that two of them are then."""
     shape = tuple(n + 1 for n in numbers)
     every = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
-    sums = every[:, None, :] + every[None, :, :]
-    at = np.ravel_multi_index(tuple(np.moveaxis(np.minimum(sums, numbers), -1, 0)), shape)
-    return every, (sums <= numbers).all(axis=-1), at
+    sums: Ints = every[:, None, :] + every[None, :, :]
+    possible: Bools = np.logical_and.reduce(sums <= np.array(numbers), axis=-1)
+    at: Ints = np.ravel_multi_index(tuple(np.moveaxis(np.minimum(sums, numbers), -1, 0)), shape)
+    return every, possible, at
 
 
 class _Comer(Struct, frozen=True, eq=False):

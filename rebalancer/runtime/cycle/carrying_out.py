@@ -111,7 +111,7 @@ _FATAL = {
 
 
 class Evicting:
-    """Evicts pods of one plan."""
+    """Evicts pods of one plan. `sent`: called right before each request."""
 
     def __init__(
         self,
@@ -121,8 +121,10 @@ class Evicting:
         clock: Clock,
         observer: Observer,
         releases: Releases | None = None,
+        sent: Callable[[Move], None] = lambda _: None,
     ) -> None:
         self.obstacles = Obstacles()
+        self._sent = sent
         self._releases = releases
         self._look = look
         self._evictor = evictor
@@ -135,7 +137,7 @@ class Evicting:
         The outcome is not told to the observer: some of what is refused can be tried again.
         """
         self._observer.on_move(move)
-        permission = Permission(self._look, self._clock, move, away)
+        permission = Permission(self._look, self._clock, move, away, self._sent)
         if self._releases is not None and move.method is Method.REPLACE_FIRST:
             full = self._releases.full(move)
             eviction = (
@@ -242,6 +244,7 @@ class CarryingOut:
             clock=parts.clock,
             observer=parts.observer,
             releases=self._releases,
+            sent=self._note,
         )
         self.obstacles = self._evicting.obstacles
         self._open_waves: dict[int, set[str]] = {}
@@ -411,13 +414,12 @@ class CarryingOut:
         except KubeError as e:
             self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
             return False
-        try:
-            self._replacements.before(move, self.flight.flying.values())
-        except KubeError as e:
-            self._end([self._evicting.unseen(move, e)])
-            self._ask_no_more()
-            return False
         return True
+
+    def _note(self, move: Move) -> None:
+        """Which pods the owner has by now. Raises CacheNotReadyError."""
+        if not self._parts.dry:
+            self._replacements.before(move, self.flight.flying.values())
 
     def _away(self) -> Away:
         flying = tuple(o.move for o in self.flight.flying.values())

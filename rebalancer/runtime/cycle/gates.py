@@ -248,9 +248,18 @@ class Permission:
 
     All checks, and all of them within a second: if the API server took longer to answer, what was seen first
     is old, and everything is asked again. `held`: why the whole cycle evicts no more, of the last time.
+    `sent`: called when it may.
     """
 
-    def __init__(self, look: FreshLook, clock: Clock, move: Move, away: Away) -> None:
+    def __init__(
+        self,
+        look: FreshLook,
+        clock: Clock,
+        move: Move,
+        away: Away,
+        sent: Callable[[Move], None] = lambda _: None,
+    ) -> None:
+        self._sent = sent
         self._look = look
         self._clock = clock
         self._move = move
@@ -270,6 +279,8 @@ class Permission:
             began = self._began = self._clock.monotonic()
             reason = self._ask(moment)
             seconds = self._clock.monotonic() - began
+            if reason is None and seconds <= FRESH:
+                self._sent(self._move)
             if reason is not None or seconds <= FRESH:
                 return reason
         return Reason(

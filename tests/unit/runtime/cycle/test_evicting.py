@@ -94,5 +94,29 @@ def test_what_ends_the_cycle_keeps_a_request_from_being_sent_and_is_remembered()
     assert one.obstacles.held.code is ReasonCode.WINDOW
 
 
+class Twice(Answers):
+    """Asks for permission twice, as after a 429."""
+
+    def evict(
+        self,
+        pod: Pod,
+        reason: str = "",
+        may_not: Callable[[], Reason | None] = lambda: None,
+        fresh: Callable[[], bool] = lambda: True,
+    ) -> Eviction:
+        first, again = (Answers.evict(self, pod, reason, may_not, fresh) for _ in range(2))
+        return first if first.reason is not None else again
+
+
+@pytest.mark.parametrize(("look", "times"), [(FreshLook, 2), (Closed, 0)], ids=["may be sent", "may not"])
+def test_each_request_that_may_be_sent_is_told_before(look: type[FreshLook], times: int) -> None:
+    """Between two tries the owner may lose pods to others, and get new ones, which replace none of ours."""
+    told, time = list[Move](), FakeTime()
+    answers = Twice(Eviction(result=Result.EVICTED, message="", posts=2))
+    one = Evicting(look=look(time), evictor=answers, clock=time, observer=Observer(), sent=told.append)
+    one.evict(ours := move(), Away())
+    assert told == [ours] * times
+
+
 def test_after_a_stop_there_is_no_outcome() -> None:
     assert evicting(Result.EVICTED, stop=True).evict(move(), Away()) is None
