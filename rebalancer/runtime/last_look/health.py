@@ -41,7 +41,7 @@ from rebalancer.policy.circuit_breaker import (
 )
 from rebalancer.policy.ledger import DAY, HOUR, Entry, Fate
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import Owners
+from rebalancer.policy.owners import ARRIVAL, Owners
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.cycle.memory import Memory
@@ -440,12 +440,14 @@ class Health:
             found |= {key: short[key] for e in lost if (key := f"{e.namespace}/{e.pod}") in short}
             if (reason := too_many_late({**again, **found}, most)) is not None:
                 return reason
-        # A slow start by each process would be none at all where processes come and go.
+        # A slow start or a canary by each process would be none at all where processes come and go.
         earlier = [e for e in left if e.cycle != self._memory.cycle]
-        if len(earlier) >= AT_FIRST:
-            found = late(self._watched.snapshot(now), earlier, latest, latest - now, at_once=True)
-            if (reason := too_many_unsettled(found, AT_FIRST)) is not None:
-                return reason
+        on_their_way = [e for e in earlier if e.fate is not Fate.FAILED and now - e.at < ARRIVAL]
+        for made, most in ((earlier, AT_FIRST), (on_their_way, self._memory.most_in_flight or AT_FIRST)):
+            if len(made) >= most:
+                found = late(self._watched.snapshot(now), made, latest, latest - now, at_once=True)
+                if (reason := too_many_unsettled(found, most)) is not None:
+                    return reason
         most = min(x.most_displaced(len(pods)) for x in limits)
         if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:
             return None

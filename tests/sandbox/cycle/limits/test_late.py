@@ -204,8 +204,10 @@ def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 6
 
 
-def test_processes_that_come_and_go_begin_slowly_together() -> None:
+@pytest.mark.parametrize(("canary", "least", "most"), [(0, 5, 9), (5, 1, 1)], ids=["slow start", "canary"])
+def test_processes_that_come_and_go_begin_slowly_together(canary: int, least: int, most: int) -> None:
     """An upgrade, a drain, a crash loop of the rebalancer: none of the replacements starts."""
+    rules = HistoryRules(canary=canary)
     with clusters(*SERVICES, THERE, usual=5.0) as m:
         m.hands.ready_after = 10**9
         gone, said = 0, []
@@ -216,14 +218,14 @@ def test_processes_that_come_and_go_begin_slowly_together() -> None:
                 time.stop = time.at >= until
 
             m.time.during = stop
-            run = m.cycle(options=PACED, limits=LIMITS, time=time)
+            run = m.cycle(rules, options=PACED, limits=LIMITS, time=time)
             gone += run.report.evicted
             said.append(run.report.message)
-        assert 5 <= gone <= 9
+        assert least <= gone <= most
         assert "replacements of earlier cycles are not Ready yet: default/w" in said[-1]
         m.hands.ready_after = 1
         m.hands.step()
-        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - gone
+        assert m.cycle(rules, options=PACED, limits=LIMITS).report.evicted == len(SERVICES) - gone
 
 
 def crashes(m: Machine, pod: dict[str, Any]) -> None:
