@@ -146,6 +146,13 @@ class PodsToCome:
         there = there or [p for w in family for p in self.owners.over.get(w.key, ())]
         return max(there, key=lambda p: p.created or 0.0, default=None)
 
+    def like_next(self, owner: Workload) -> Pod | None:
+        """A pod like the one that the owner makes next, as far as one is there. Below its partition a set
+        makes those that are missing of its former revision."""
+        former = owner.current_revision if owner.partition else ""
+        there = [p for p in self._active(owner) if former and p.template.labels.get(REVISION) == former]
+        return max(there, key=lambda p: p.created or 0.0, default=self.youngest(owner))
+
     def rolled_out(self) -> Iterator[tuple[Workload, list[Pod], int, int]]:
         """Owners in a rollout; their pods of former revisions that go, the first ones first; for how many of
         these others are made: all but what `further` has; and how many go before any is made for them."""

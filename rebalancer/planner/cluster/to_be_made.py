@@ -200,11 +200,11 @@ class _Readings:
 
 
 def _coming(to_come: PodsToCome, readings: _Readings) -> Iterator[_Reading]:
-    """Those of `PodsToCome.further`, with what admission gives them, as the youngest there shows it."""
+    """Those of `PodsToCome.further`, with what admission gives them, as one that is there shows it."""
     for owner, number in to_come.further:
         if owner.template is None:
             continue
-        template, like = owner.template, to_come.youngest(owner)
+        template, like = owner.template, to_come.like_next(owner)
         if like is not None:
             template = like.template.by_spec or like.template
             own = tuple(v for v in template.volumes if v.name not in owner.claim_templates)

@@ -178,6 +178,22 @@ def scaled_in() -> list[Json]:
     return found
 
 
+def partitioned() -> list[Json]:
+    """It keeps its first two pods of the former revision; the second one comes after the first, which is not
+    Ready for a moment."""
+    db = stateful_set("db").requests(cpu=1).selects(**ZONE_B).on_nodes(["b-0", "b-2", "b-0", "b-0"])
+    found = [o for o in objects(db) if o["metadata"]["name"] != "db-1"]
+    found[0]["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    found[0]["status"] |= {"currentRevision": "db-1", "updateRevision": "db-2", "updatedReplicas": 2}
+    for i, one in enumerate(found[1:]):
+        one["metadata"]["labels"]["controller-revision-hash"] = "db-2" if i else "db-1"
+        one["metadata"]["creationTimestamp"] = ago(3600 if i else 7200)
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": ago(5)}
+    found[1]["status"]["conditions"] = [ready]
+    found[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    return found
+
+
 def refused_a_moment_ago() -> list[Json]:
     """While its pod ended that counted in a quota, a ReplicaSet was refused the next: it tries again soon."""
     found = objects(deployment("other").requests(cpu=3).selects(**ZONE_B).replicas(1).placed({}))
@@ -256,6 +272,7 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "one whose next pod starts for half an hour": ([FULL, *starting()], 2),
     "one whose first pod is not Ready for a moment": ([FULL, *blinking()], 2),
     "one that is scaled in": ([gone().cpu(9), *scaled_in()], 2),
+    "one with a partition": ([gone().cpu(5), *partitioned()], 1),
     "one whose last pod is broken": ([gone().cpu(6), *broken_behind()], 2),
     "one that a quota refused a pod a moment ago": (refused_a_moment_ago(), 1),
     "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
