@@ -27,14 +27,19 @@ def pod_defaults(spec: dict[str, Any]) -> None:
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
         for port in container.get("ports", ()):
             port.setdefault("protocol", "TCP")
-        resources = container["resources"]
-        if limits := resources.get("limits"):
-            resources["requests"] = {**limits, **resources.get("requests", {})}
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")
+
+
+def _requests(spec: dict[str, Any]) -> None:
+    """Limits that are stated alone are requests, too: of pods, as the server does it for no template."""
+    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
+        resources = container["resources"]
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def qos_class(spec: dict[str, Any]) -> str:
@@ -116,6 +121,7 @@ def admit_pod(pod: Object, classes: dict[str, Object], node: Object | None) -> N
     """
     spec = pod["spec"]
     pod_defaults(spec)
+    _requests(spec)
     spec.setdefault("enableServiceLinks", True)
     _priority(spec, classes)
     _tolerations(spec)

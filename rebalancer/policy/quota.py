@@ -287,8 +287,7 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
         if item.type == "Container":
             judged = [(f"container {c.name}", c.requests, c.limits) for c in (*containers, *inits)]
         elif item.type == "Pod":
-            # A limit of the whole pod stands for its request, as one of a container does.
-            whole = {**asked.pod_level_limits, **pod_requests(containers, inits, {}, asked.pod_level)}
+            whole = pod_requests(containers, inits, {}, asked.pod_level)
             judged = [("all containers together", whole, _limits_of(containers, inits, asked))]
         for what, requests, limits in judged:
             if broken := _broken(item, requests, limits):
@@ -320,7 +319,7 @@ def added(
     planned = {c.name: c for c in _all(asked)}
     for c in (*_all(asked), *(_all(template) if template is not None else ())):
         known, new = planned[c.name], _filled(c, every)
-        more = {r for r, n in new.requests.items() if n > {**known.limits, **known.requests}.get(r, 0)}
+        more = {r for r, n in new.requests.items() if n > known.requests.get(r, 0)}
         # A limit counts for quotas, and keeps nothing from a node.
         more |= {r for r, n in new.limits.items() if n > known.limits.get(r, n)}
         if more:
@@ -335,7 +334,7 @@ def added(
 
 
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:
-    requests, limits = {**container.limits, **container.requests}, dict(container.limits)
+    requests, limits = dict(container.requests), dict(container.limits)
     for _, item in every:
         if item.type == "Container":
             # As the API server completes a LimitRange itself.

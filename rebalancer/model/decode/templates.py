@@ -31,8 +31,10 @@ from rebalancer.model.pod import (
     Container,
     HostPort,
     PodTemplate,
+    Requests,
     TopologySpreadConstraint,
     Volume,
+    of_the_whole_pod,
     pod_requests,
 )
 from rebalancer.model.quantity import resource_list
@@ -133,16 +135,16 @@ class TemplateDecoder:
         ]
         profiles = (p for c in contexts for p in (c.seccomp_profile, c.app_armor_profile) if p)
         whole = part(spec.resources, Quantities, "spec.resources") or Quantities()
-        pod_level = resource_list(whole.requests, "spec.resources.requests")
+        pod_level, pod_level_limits = _whole(whole, containers, inits)
         requests = pod_requests(containers, inits, overhead, pod_level)
         assumed = _SCORE_DEFAULTS
-        if whole.requests or whole.limits:
+        if pod_level:
             # With pod-level resources, defaults are used only for what the pod does not request at all
             # (framework/types.go, getNonMissingContainerRequests).
             assumed = {name: v for name, v in _SCORE_DEFAULTS.items() if not requests.get(name)}
         nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=assumed)
         scored = nonzero
-        if whole.requests or whole.limits:
+        if pod_level:
             scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
         return PodTemplate(
             namespace=namespace,
@@ -154,7 +156,7 @@ class TemplateDecoder:
             scored_memory=scored.get("memory", 0),
             overhead=overhead,
             pod_level=pod_level,
-            pod_level_limits=resource_list(whole.limits, "spec.resources.limits"),
+            pod_level_limits=pod_level_limits,
             containers=containers,
             init_containers=inits,
             node_selector=self._shared(spec.node_selector, dict[str, str], "spec.nodeSelector") or {},
@@ -211,14 +213,36 @@ class TemplateDecoder:
         return self._parts[key]
 
 
+# Of limits that are stated alone the API server makes requests, in each pod; in templates never.
+#
+# Rule: kubernetes pkg/apis/core/v1, ``SetDefaults_Pod``. So what owners state is filled in here as it will be
+# in their pods, where it changes nothing.
+
+
+def _whole(
+    stated: Quantities, containers: tuple[Container, ...], inits: tuple[Container, ...]
+) -> tuple[Requests, Requests]:
+    """The requests and limits of the pod as a whole. Where it states a limit, what its containers request
+    counts before that, but for huge pages."""
+    requests = resource_list(stated.requests, "spec.resources.requests")
+    limits = resource_list(stated.limits, "spec.resources.limits")
+    if not limits:
+        return requests, limits
+    together = of_the_whole_pod(pod_requests(containers, inits, {}, {}))
+    first = {r: n for r, n in together.items() if r in _SCORE_DEFAULTS or r not in limits}
+    return {**limits, **first, **requests}, limits
+
+
 def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Container:
     quantities = part(wire.resources, Quantities, "spec.containers[].resources") or Quantities()
     ports = part(wire.ports, tuple[PortJson, ...], "spec.containers[].ports") or ()
+    requests = resource_list(quantities.requests, "spec.containers[].resources.requests")
+    limits = resource_list(quantities.limits, "spec.containers[].resources.limits")
     return Container(
         name=wire.name,
         image=wire.image,
-        requests=resource_list(quantities.requests, "spec.containers[].resources.requests"),
-        limits=resource_list(quantities.limits, "spec.containers[].resources.limits"),
+        requests={**limits, **requests},
+        limits=limits,
         host_ports=tuple(
             HostPort(port, p.protocol or "TCP", p.host_ip or "0.0.0.0")
             for p in ports

@@ -78,6 +78,24 @@ def test_a_pod_is_admitted() -> None:
     refused(404, lambda: store.create(fresh(), namespace="nowhere"))
 
 
+def test_limits_become_requests_of_pods_and_not_of_templates() -> None:
+    resources = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
+    store, pod = Store(), fresh(containers=[{"name": "c", "image": "i", "resources": resources}])
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod["spec"]}
+    made = store.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": "web"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+        }
+    )
+    (stored,) = made["spec"]["template"]["spec"]["containers"]
+    assert stored["resources"] == resources
+    (container,) = store.create(pod)["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+
+
 def test_a_bound_pod_keeps_until_its_kubelet_ends_it() -> None:
     store = Store([node("n1")], clock=lambda: 1000.0)
     name = store.create(fresh())["metadata"]["name"]

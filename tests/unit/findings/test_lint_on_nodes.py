@@ -73,14 +73,18 @@ def test_on_counted_nodes(case: str, tmp_path: Path) -> None:
     assert told.startswith(says) if says else not told
 
 
-def test_on_the_nodes_of_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["requests", "limits"])
+def test_on_the_nodes_of_a_file(by: str, tmp_path: Path) -> None:
     machines = tmp_path / "nodes.json"
     there = objects(node("a-0").zone("a").room(cpu="1"), node("b-0").zone("b").room(cpu="1").cordoned())
     machines.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": there}))
     big, gpu = (
-        workload("big").requests(cpu="700m").replicas(2),
+        objects(workload("big").requests(cpu="700m").replicas(2)),
         workload("gpu").selects(gpu="yes").replicas(1),
     )
+    resources = big[0]["spec"]["template"]["spec"]["containers"][0]["resources"]
+    if by == "limits":
+        resources["limits"] = resources.pop("requests")
     told = found(tmp_path, str(machines), big, gpu, workload("fits").requests(cpu="50m").replicas(2))
     assert set(told) == {"ReplicaSet/default/big", "ReplicaSet/default/gpu"}
     assert "1 of its 2 pods finds no node" in told["ReplicaSet/default/big"]

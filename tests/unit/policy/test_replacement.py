@@ -39,6 +39,10 @@ def container(cpu: str) -> list[Json]:
     return [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
 
 
+def sized(**resources: Json) -> list[Json]:
+    return [{"name": "c", "image": "i", "resources": resources}]
+
+
 def spread(max_skew: int, **more: Any) -> list[Json]:
     written = {
         "maxSkew": max_skew,
@@ -91,6 +95,19 @@ SAME: list[tuple[str, Json, Json]] = [
         "admission injected a container",
         {"containers": [*container("100m"), {**container("50m")[0], "name": "proxy"}]},
         {},
+    ),
+    (
+        "the template states limits alone, of which the API server makes a pod's requests",
+        {
+            "containers": sized(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2", "memory": "1Gi"}),
+            "initContainers": sized(requests={"cpu": "3"}, limits={"cpu": "3"}),
+            "resources": {"requests": {"cpu": "3", "memory": "2Gi"}, "limits": {"memory": "2Gi"}},
+        },
+        {
+            "containers": sized(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "1Gi"}),
+            "initContainers": sized(limits={"cpu": "3"}),
+            "resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "2Gi"}},
+        },
     ),
     ("both say the same affinity", {"affinity": anti("web")}, {"affinity": anti("web")}),
     (
@@ -332,6 +349,47 @@ def test_containers_have_the_larger_amounts_and_the_templates_further_ones_join(
     assert shown == [("c", 150, 200), ("proxy", 50, None), ("helper", 50, None)]
     assert replacement.containers[1] is one.containers[1]
     assert replacement.requests["cpu"] == 250, "all of them together"
+
+
+STATED: dict[str, tuple[Json, Json, dict[str, int]]] = {
+    "of a container": (
+        {"containers": sized(limits={"cpu": "2", "gpu.io/a": 1})}, {}, {"cpu": 2000, "gpu.io/a": 1},
+    ),
+    "beside requests": (
+        {"containers": sized(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "7"})},
+        {},
+        {"cpu": 1000, "memory": 7},
+    ),
+    "of an init container": (
+        {"containers": sized(), "initContainers": sized(limits={"cpu": "2"})}, {}, {"cpu": 2000},
+    ),
+    "of the whole pod": (
+        {"containers": sized()},
+        {"limits": {"cpu": "2", "hugepages-2Mi": "4Mi"}},
+        {"cpu": 2000, "hugepages-2Mi": 4 << 20},
+    ),
+    "of the whole pod, whose containers ask for less": (
+        {"containers": sized(requests={"cpu": "1", "hugepages-2Mi": "2Mi"})},
+        {"limits": {"cpu": "2", "hugepages-2Mi": "4Mi"}},
+        {"cpu": 1000, "hugepages-2Mi": 4 << 20},
+    ),
+    "of the whole pod, which asks for less": (
+        {"containers": sized()},
+        {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "7"}},
+        {"cpu": 1000, "memory": 7},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "level", "asked"), STATED.values(), ids=STATED)
+def test_what_a_template_states_by_limits_alone_its_pods_will_request(
+    spec: Json, level: Json, asked: dict[str, int]
+) -> None:
+    owner = deployment("web").placed({"a-0": 1})
+    things = patched("ReplicaSet", {"spec": {"template": {"spec": {**spec, "resources": level}}}}, owner)
+    (template,) = (w.template for w in snapshot_of(things).workloads if w.kind == "ReplicaSet")
+    assert template is not None
+    assert template.requests == asked
 
 
 def test_one_template_has_one_replacement() -> None:

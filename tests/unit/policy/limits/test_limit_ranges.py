@@ -25,12 +25,15 @@ def template(*containers: Container, init: tuple[Container, ...] = ()) -> PodTem
 
 
 def asks(cpu: int = 0, limit: int = 0, name: str = "c") -> Container:
-    """In thousandths of a CPU; 0: says nothing."""
-    return Container(name, requests={"cpu": cpu} if cpu else {}, limits={"cpu": limit} if limit else {})
+    """In thousandths of a CPU; 0: says nothing. As it is decoded: a limit stands for the request."""
+    request = cpu or limit
+    return Container(
+        name, requests={"cpu": request} if request else {}, limits={"cpu": limit} if limit else {}
+    )
 
 
 def whole(cpu: int, limit: int) -> PodTemplate:
-    return replace(template(asks()), pod_level={"cpu": cpu} if cpu else {}, pod_level_limits={"cpu": limit})
+    return replace(template(asks()), pod_level={"cpu": cpu or limit}, pod_level_limits={"cpu": limit})
 
 
 def of(kind: str, **bounds: str | dict[str, str]) -> dict[str, Any]:
