@@ -165,7 +165,8 @@ LATEST = 10_000
 """A minor release beyond all that are known."""
 
 _PINNED = re.compile(r"v?1\.(\d+)")
-_APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+"""Then a container's name: the annotation of a pod that says its profile."""
 _BASELINE_ADDS = frozenset(
     [
         "AUDIT_WRITE",
@@ -290,7 +291,7 @@ def _own_users(pod: Json, version: int) -> bool:
 
 def _apparmor(pod: Json, _: int) -> str:
     noted = (pod.get("metadata") or {}).get("annotations") or {}
-    values = [v for k, v in noted.items() if k.startswith(_APPARMOR)]
+    values = [v for k, v in noted.items() if k.startswith(APP_ARMOR)]
     if bad := [v for v in values if v not in ("", "runtime/default") and not v.startswith("localhost/")]:
         return f"annotation {bad[0]}"
     return _bad(pod, lambda c: (c.get("appArmorProfile") or {}).get("type", "Localhost") not in _PROFILES)

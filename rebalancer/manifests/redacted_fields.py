@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rebalancer.admission import INJECTING
+from rebalancer.admission import APP_ARMOR, INJECTING
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
@@ -184,6 +184,11 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
     }
     for k in _NAMING_ANNOTATIONS & value.keys():
         found[k] = ",".join(naming.name(n) if n else "" for n in str(value[k]).split(","))
+    for k in (k for k in value if k.startswith(APP_ARMOR)):
+        said, container = str(value[k]), naming.name(k.removeprefix(APP_ARMOR))
+        if said not in ("runtime/default", "unconfined"):
+            said = f"localhost/{_REDACTED}" if said.startswith("localhost/") else _REDACTED
+        found[f"{APP_ARMOR}{container}"] = said
     for k in set(ADDING) & value.keys():
         found[k] = _added(k, str(value[k]).strip(), naming)
     return found or None
@@ -497,7 +502,7 @@ KINDS: dict[str, Rule] = {
                 fields(name=name, features=fields(userNamespaces=same, recursiveReadOnlyMounts=same))
             ),
             features=fields(supplementalGroupsPolicy=same),
-            nodeInfo=fields(kubeletVersion=same),
+            nodeInfo=fields(kubeletVersion=same, osImage=name),
         ),
     ),
     "Pod": fields(

@@ -166,6 +166,7 @@ class NodeInfo(Struct, frozen=True, rename="camel"):
     """What runs on it."""
 
     kubelet_version: str = ""
+    os_image: str = ""
 
 
 class NodeStatus(Struct, frozen=True, rename="camel", eq=False):

@@ -197,7 +197,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
     only replacements have it. `own_users`: a user namespace of its own; `read_only_throughout`: recursive
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
-    `local_profiles`: a seccomp or AppArmor profile that has to be on its node. `security`: the context of the
+    `local_profiles`: a seccomp or AppArmor profile that has to be on its node; `app_armor`: any profile of
+    AppArmor. `security`: the context of the
     whole pod, as JSON. `runs`: what its containers run, as entries of the API's fields; None where that was
     not read. `held`: what it takes of its node, where its status says something else than its spec; and then
     `by_spec`: the template without that, which its replacement has.
@@ -241,6 +242,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     strict_groups: bool = False
     sysctls: tuple[str, ...] = ()
     local_profiles: bool = False
+    app_armor: bool = False
     security: bytes = b""
     autosized: bool = False
     unsettled: str = ""

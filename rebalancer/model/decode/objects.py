@@ -218,6 +218,7 @@ class Decoder:
                 meta.namespace or "default",
                 spec.template.metadata.labels,
                 spec.template.spec,
+                annotations=spec.template.metadata.annotations,
                 runs=runs_of(raw, template=True) if by_hand else None,
             )
             if kind == "ReplicationController" and selector is None:

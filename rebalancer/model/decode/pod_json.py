@@ -19,7 +19,7 @@ from rebalancer.model.pod import (
 
 _NONE = Raw(b"null")
 _NEVER = "Never"
-_OF_NODES = (b'"Localhost"', b'"sysctls"', b'"Strict"')
+_OF_NODES = (b'"Localhost"', b'"appArmorProfile"', b'"sysctls"', b'"Strict"')
 
 
 class Quantities(Struct, frozen=True, rename="camel"):

@@ -337,6 +337,7 @@ class PodDecoder:
             meta.name,
             controller,
             meta.uid,
+            annotations=meta.annotations,
             devices=not absent(status.extended_resource_claim_status),
             runs=runs_of(raw) if by_hand else None,
         )

@@ -72,14 +72,16 @@ class TemplateDecoder:
         controller: tuple[str, str, str] | None = None,
         pod_uid: str = "",
         *,
+        annotations: Raw | bytes = b"",
         devices: bool = False,
         runs: frozenset[bytes] | None = None,
     ) -> PodTemplate:
-        """The template of a pod spec in this namespace with these labels (a JSON object).
+        """The template of a pod spec in this namespace with these labels and annotations (JSON objects).
 
         `devices`: an extended resource of the pod was served by a claim that the scheduler made for it.
         """
         volumes = tuple(v for w in spec.volumes if (v := decode_volume(w, pod_name, pod_uid)) is not None)
+        noted = _noted_profiles(annotations)
         key = b"\0".join(
             (
                 namespace.encode(),
@@ -103,13 +105,14 @@ class TemplateDecoder:
                 spec.os,
                 spec.security_context,
                 repr(controller).encode(),
+                " ".join(noted).encode(),
                 *sorted(runs or ()),
             )
         )
         found = self._templates.get(key)
         if found is None:
             found = self._templates[key] = self._build(
-                namespace, labels, spec, volumes, controller, devices=devices, runs=runs
+                namespace, labels, spec, volumes, controller, noted=noted, devices=devices, runs=runs
             )
         return found
 
@@ -121,6 +124,7 @@ class TemplateDecoder:
         volumes: tuple[Volume, ...],
         controller: tuple[str, str, str] | None,
         *,
+        noted: Collection[str],
         devices: bool,
         runs: frozenset[bytes] | None,
     ) -> PodTemplate:
@@ -133,7 +137,8 @@ class TemplateDecoder:
             part(raw, ContextJson, "spec.securityContext") or ContextJson()
             for raw in spec.asked_of_node().split(b"\1")
         ]
-        profiles = (p for c in contexts for p in (c.seccomp_profile, c.app_armor_profile) if p)
+        armor = {*noted, *(p.type for c in contexts if (p := c.app_armor_profile))}
+        profiles = {*armor, *(p.type for c in contexts if (p := c.seccomp_profile))}
         whole = part(spec.resources, Quantities, "spec.resources") or Quantities()
         pod_level, pod_level_limits = _whole(whole, containers, inits)
         requests = pod_requests(containers, inits, overhead, pod_level)
@@ -198,7 +203,8 @@ class TemplateDecoder:
             ),
             strict_groups=contexts[0].supplemental_groups_policy == "Strict",
             sysctls=tuple(s.name for s in contexts[0].sysctls or ()),
-            local_profiles=any(p.type == "Localhost" for p in profiles),
+            local_profiles="Localhost" in profiles,
+            app_armor=not armor <= {"Unconfined"},
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
             security=b"" if absent(spec.security_context) else bytes(spec.security_context),
             controller=controller,
@@ -252,6 +258,19 @@ def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Contai
         pull=wire.image_pull_policy,
         security=msgspec.json.encode(asked) if (asked := wire.security()) else b"{}",
     )
+
+
+_APP_ARMOR = b"container.apparmor.security.beta.kubernetes.io/"
+_PROFILES = {"localhost": "Localhost", "runtime": "RuntimeDefault"}
+
+
+def _noted_profiles(annotations: Raw | bytes) -> list[str]:
+    """The types of the AppArmor profiles that annotations name: up to 1.29 no field does."""
+    if _APP_ARMOR not in bytes(annotations):
+        return []
+    said = part(annotations, dict[str, str], "metadata.annotations") or {}
+    values = (v for k, v in said.items() if k.startswith(_APP_ARMOR.decode()))
+    return sorted({_PROFILES.get(v.partition("/")[0], "Unconfined") for v in values})
 
 
 def _group(spec: PodSpecJson) -> str:

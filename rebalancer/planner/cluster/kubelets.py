@@ -46,6 +46,12 @@ def _minor(node: Node) -> int:
     return int(found[1]) if found else _NEWEST
 
 
+def _system(node: Node) -> str:
+    """What decides whether it has AppArmor; a node that does not say is like no other."""
+    info = node.status.node_info
+    return (info.os_image if info is not None else "") or node.name
+
+
 def _of_one_pod(node: Node) -> bool:
     """Whether AWS Fargate has made it, as it does for each pod that its own scheduler takes."""
     return node.labels.get("eks.amazonaws.com/compute-type") == "fargate"
@@ -127,6 +133,8 @@ class Unfit(Struct, frozen=True, eq=False):
 
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
 _UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
+_UNARMED = "on whose operating system no pod with an AppArmor profile runs"
+_ARM = "select nodes with AppArmor in the template, or have a pod with such a profile run on such a node"
 _HEARD = (
     "the messages of the pods that Failed there say more; the no holds for a day, or until such a pod is "
     "Ready there"
@@ -227,6 +235,8 @@ class Kubelets:
         if template.read_only_throughout:
             without = self._unable(_with_read_only, template.handler)
             yield Unfit("whose runtime has no recursive read-only mounts", without)
+        if template.app_armor:
+            yield Unfit(_UNARMED, self._unarmed, _ARM)
         if template.strict_groups:
             strict = np.array(self._table.answers(_strict), np.bool_)
             yield Unfit("whose runtime has no supplementalGroupsPolicy", ~strict)
@@ -266,6 +276,15 @@ class Kubelets:
                 ready[c.image].update(a for a, is_ready in there if is_ready)
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
+
+    @cached_property
+    def _unarmed(self) -> Bools:
+        """bool[N]: nodes on whose system no pod was seen to run that has a profile of AppArmor."""
+        systems = self._table.answers(_system)
+        of = dict(zip(self._table.names, systems, strict=True))
+        armed = (p for g in self._snapshot.live if g.template.app_armor for p in g.pods)
+        seen = {of.get(p.node_name) for p in armed if p.phase == "Running"}
+        return np.array([system not in seen for system in systems], np.bool_)
 
     def _drivers(self, template: PodTemplate) -> Collection[str]:
         """The CSI drivers of its volumes."""

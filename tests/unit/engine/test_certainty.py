@@ -130,6 +130,15 @@ def test_a_profile_of_the_node_may_be_missing_on_another(of: str, context: Any, 
 
 
 @pytest.mark.parametrize(
+    ("value", "certain"), [("localhost/p", False), ("runtime/default", True), ("unconfined", True)]
+)
+def test_so_may_one_that_an_annotation_names(value: str, certain: bool) -> None:
+    """Up to 1.29 nothing else names profiles of AppArmor."""
+    new = pod("new").annotated({"container.apparmor.security.beta.kubernetes.io/c": value})
+    assert bool(Asked(nodes(a=1), new).doubts) is not certain
+
+
+@pytest.mark.parametrize(
     ("sysctl", "version", "certain"),
     [
         ("kernel.shm_rmid_forced", "v1.29.0", True),

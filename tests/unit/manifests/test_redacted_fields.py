@@ -223,6 +223,25 @@ def test_a_pause_stays_a_pause_without_what_was_said_about_it() -> None:
     assert kept["metadata"]["annotations"] == {"rebalancer.io/pause": "(redacted)"}
 
 
+@pytest.mark.parametrize(
+    ("value", "stays"),
+    [
+        ("runtime/default", "runtime/default"),
+        ("unconfined", "unconfined"),
+        ("localhost/acme", "localhost/(redacted)"),
+        ("acme", "(redacted)"),
+    ],
+)
+def test_what_kind_of_profile_a_container_has_stays_without_names(value: str, stays: str) -> None:
+    key = "container.apparmor.security.beta.kubernetes.io/"
+    meta = {"name": "x", "namespace": "y", "annotations": {f"{key}acme": value}}
+    obj = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    kept = of_object(obj, learn([obj]))
+    assert kept is not None
+    ((name, said),) = kept["metadata"]["annotations"].items()
+    assert (name.startswith(key), "acme" in name, said) == (True, False, stays)
+
+
 def test_that_a_node_is_not_well_stays_without_who_says_so() -> None:
     said = [("acme.example/GPUReady", "False"), ("AcmeFault", "True"), ("AcmeFault2", "False")]
     conditions = [{"type": type_, "status": what} for type_, what in said]

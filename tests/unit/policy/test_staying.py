@@ -379,6 +379,46 @@ def test_no_move_could_land_where_the_runtime_cannot_do_what_the_pod_asks_for(
         assert {r.reason.code for r in found.blocked} == {ReasonCode.NODE_UNFIT}
 
 
+def armored(type_: str) -> Json:
+    return {"spec": {"securityContext": {"appArmorProfile": {"type": type_}}}}
+
+
+def annotated(value: str) -> Json:
+    """As up to 1.29."""
+    return {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": value}}}
+
+
+ARMOR: dict[str, tuple[Json, str, Json, int]] = {
+    "another system": (armored("RuntimeDefault"), "Other Linux", {}, 0),
+    "another system, by annotation": (annotated("runtime/default"), "Other Linux", {}, 0),
+    "a node that does not say": (armored("RuntimeDefault"), "", {}, 0),
+    "the same system": (armored("RuntimeDefault"), "Some Linux", {}, 2),
+    "another on which such a pod runs": (
+        armored("RuntimeDefault"), "Other Linux", annotated("runtime/default"), 2,
+    ),
+    "another on which a pod without runs": (
+        armored("RuntimeDefault"), "Other Linux", armored("Unconfined"), 0,
+    ),
+    "a pod without": (armored("Unconfined"), "Other Linux", {}, 2),
+    "a pod without, by annotation": (annotated("unconfined"), "Other Linux", {}, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "system", "there", "moves"), ARMOR.values(), ids=ARMOR)
+def test_no_move_of_a_pod_with_an_apparmor_profile_could_land_where_none_was_seen_to_run(
+    asked: Json, system: str, there: Json, moves: int
+) -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    made = patched("Pod", asked, objects(nodes(a=1, b=1), web))
+    made += patched("Pod", there, deployment("other").placed({"b-0": 1}))
+    for name, image in (("a-0", "Some Linux"), ("b-0", system)):
+        made = patched("Node", {"status": {"nodeInfo": {"osImage": image}}}, made, name=name)
+    found = plan(decoded(made))
+    assert len(found.moves) == moves
+    if not moves:
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_UNFIT}
+
+
 HANDLERS: dict[str, tuple[list[str] | None, str | None, int]] = {
     "the node lacks it": (["", "runc"], "kata", 0),
     "the node has it": (["", "runc", "kata"], "kata", 2),
