@@ -54,7 +54,7 @@ class Attempt:
     """Counts the requests of one eviction. Times in seconds of a monotonic clock, from `began` on.
 
     `at_work`: until when an earlier request, of which nothing is known, may still be at work; None: there is
-    none. What a later one is answered may be the earlier one's doing.
+    none. What a later one is answered may be the earlier one's doing. `unanswered`: see `Eviction`.
     """
 
     def __init__(self, backoff: Backoff, began: float) -> None:
@@ -67,11 +67,11 @@ class Attempt:
         self.repeated = False
         self._renewed = False
         self.at_work: float | None = None
-        self._unanswered = False
+        self.unanswered = False
 
     def failed(self, e: KubeError, now: float) -> None:
         """A request was not accepted, or was sent and never answered by the API server."""
-        self._unanswered |= _in_doubt(e)
+        self.unanswered |= _in_doubt(e)
         self._failed.append(Failed(_status(e), type(e).__name__, e.message, now - self._began))
 
     def may_repeat(self) -> bool:
@@ -108,7 +108,7 @@ class Attempt:
             posts=self.posts,
             status=status or _status(e),
             failed=tuple(self._failed),
-            unanswered=self._unanswered,
+            unanswered=self.unanswered,
             error=e,
             reason=reason,
         )
@@ -356,7 +356,7 @@ class LiveEvictor(Evictor):
             return None
         match e:
             case NotFoundError(kind="pods"):
-                return ended(Result.GONE, f"{pod.key} is gone already")
+                return _gone(pod, None, attempt, e)
             case ConflictError():
                 return self._again(pod, e, attempt)
             case TooManyRequestsError():
@@ -428,10 +428,8 @@ class LiveEvictor(Evictor):
             except KubeError as again:
                 unread, left = again.message, give_up - self._monotonic()
             else:
-                if found is None or found.uid != pod.uid or found.terminating:
-                    what = "is terminating" if found is not None and found.uid == pod.uid else "is gone"
-                    say = f"{pod.key} {what}, read back after: {e.message}"
-                    return attempt.ended(Result.EVICTED, say, e, read_back=True)
+                if (gone := _gone(pod, found, attempt, e)) is not None:
+                    return gone
                 unread, left = "", until - self._monotonic()
             if left <= 0:
                 break
@@ -457,11 +455,20 @@ class LiveEvictor(Evictor):
         except KubeError as again:
             say = f"{pod.key} was not evicted: {e.message}; then: {again}"
             return attempt.ended(Result.FAILED, say, e)
-        if found is None or found.uid != pod.uid:
-            return attempt.ended(Result.GONE, f"{pod.key} is gone; not by this eviction", e)
-        if found.terminating:
-            return attempt.ended(Result.TERMINATING, f"{pod.key} is terminating; not by this eviction", e)
-        return _unwanted(found, attempt, e)
+        return _gone(pod, found, attempt, e) or _unwanted(found, attempt, e)
+
+
+def _gone(pod: Pod, found: Pod | None, attempt: Attempt, e: KubeError) -> Eviction | None:
+    """The pod is gone or going; None: it is there as before. Where an earlier request may be carried out
+    late, nothing tells that this was not it."""
+    there = found is not None and found.uid == pod.uid
+    if found is not None and there and not found.terminating:
+        return None
+    what = f"{pod.key} is {'terminating' if there else 'gone'}"
+    if attempt.unanswered:
+        return attempt.ended(Result.EVICTED, f"{what}, read back after: {e.message}", e, read_back=True)
+    result = Result.TERMINATING if there else Result.GONE
+    return attempt.ended(result, f"{what}; not by this eviction", e)
 
 
 def _unwanted(found: Pod | None, attempt: Attempt, e: KubeError) -> Eviction | None:

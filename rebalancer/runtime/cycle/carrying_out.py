@@ -427,9 +427,11 @@ class CarryingOut:
         return Away((*(o.move for o in self.outcomes if o.evicted), *flying), flying, coming)
 
     def _may_try_again(self, outcome: Outcome) -> bool:
-        """Whether it was refused for what may pass soon."""
+        """Whether it was refused for what may pass soon. What may be carried out late counts from now on: a
+        further try would know nothing of it."""
+        late = outcome.eviction is not None and outcome.eviction.unanswered
         passes = outcome.reason is not None and outcome.reason.code in PASSING
-        return passes and not self._parts.dry and not self._impatient()
+        return passes and not late and not self._parts.dry and not self._impatient()
 
     def _intend(self, moves: Sequence[Move]) -> None:
         """Writes down what is about to be evicted, several moves at a time. Raises KubeError."""

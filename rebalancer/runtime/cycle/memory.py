@@ -62,16 +62,12 @@ from rebalancer.runtime.cycle.owners_that_wait import not_read, released_owners,
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts, release_beyond, witness
 from rebalancer.runtime.cycle.shared_ledger import SharedLedger
 
-_THE_PODS_END = (Result.GONE, Result.TERMINATING)
-"""It went otherwise: no late delivery of ours evicts it."""
-
 
 def fate_of(outcome: Outcome) -> Fate | None:
     """What the ledger says of an outcome; None: nothing was evicted."""
     if not outcome.evicted:
         e = outcome.eviction
-        late = e is not None and e.unanswered and e.result not in _THE_PODS_END
-        return Fate.UNKNOWN if e is not None and (late or e.result is Result.UNKNOWN) else None
+        return Fate.UNKNOWN if e is not None and (e.unanswered or e.result is Result.UNKNOWN) else None
     if outcome.status in (Fate.FAILED, Fate.RELEASED, Fate.UNDONE):
         return outcome.status
     if outcome.expected is None:

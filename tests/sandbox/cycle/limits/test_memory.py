@@ -29,7 +29,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
 from rebalancer.settings import Settings, load_settings
-from tests.support.build import node, nodes, objects, workload
+from tests.support.build import node, nodes, objects, pdb, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, elsewhere
 from tests.support.sandbox import Cut, Reply, Store
@@ -162,6 +162,48 @@ def test_a_request_that_may_be_carried_out_late_stays_in_the_ledger_although_its
         alive = {p["metadata"]["uid"] for p in m.server.store.list("Pod")}
     assert {e.fate for e in entries} == ({Fate.UNKNOWN} if in_doubt else set())
     assert {e.uid for e in entries} <= alive
+
+
+def budget_is_charged(store: Store) -> None:
+    store.modify(
+        "PodDisruptionBudget",
+        "web",
+        "default",
+        lambda o: o["status"].update(disruptionsAllowed=0),
+        subresource="status",
+    )
+
+
+@pytest.mark.parametrize("next_answer", ["none, as its budget is charged", "wait"])
+def test_an_eviction_that_an_etcd_carries_out_seconds_after_its_error_is_in_the_ledger(
+    next_answer: str,
+) -> None:
+    """Whether its pod is found to end in a further try of the same request, or in a later one."""
+    things = [*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 7, "b-0": 1})]
+    charged = next_answer != "wait"
+    rules, seconds = HistoryRules(cool_down=3600), [0.0]
+    with Machine([*things, pdb("web", {"app": "web"}, max_unavailable=1)] if charged else things) as m:
+        m.hands.budgets_every = 10**6
+        m.server.faults.add(failure(500, "etcdserver: request timed out"), subresource="eviction", times=1)
+        if not charged:
+            m.server.faults.add(Reply(429, headers={"Retry-After": "4"}), subresource="eviction", times=1)
+
+        def commit(passed: float) -> None:
+            asked = [a.name for a in m.server.accesses if a.subresource == "eviction"]
+            if asked and seconds[0] < 4:
+                if charged and not seconds[0]:
+                    budget_is_charged(m.server.store)
+                seconds[0] += passed
+                if seconds[0] >= 4:
+                    m.server.store.delete("Pod", asked[0], "default", grace=30)
+
+        m.time.during = commit
+        m.cycle(rules, ONE)
+        entries = m.ledger().entries
+        m.time.at += 60
+        second = m.cycle(rules, ONE)
+    assert [(e.pod, e.fate in (Fate.UNKNOWN, Fate.DONE)) for e in entries] == [("web-00000", True)]
+    assert second.report.evicted == 0
 
 
 def test_a_second_rebalancer_is_noticed_before_the_next_eviction() -> None:
