@@ -269,6 +269,22 @@ class Owners:
             return reason
         return self._arriving(owner, active)
 
+    def protected(self, owner: Workload) -> Reason | None:
+        """Why policy protects its pods, whoever replaces them and whenever."""
+        parent = self.parent(owner)
+        paused = self._paused(parent) if parent is not None else None
+        return paused or self._too_few(owner, owner.replicas)
+
+    def _paused(self, parent: Workload) -> Reason | None:
+        if not parent.paused or not self._options.protect_paused:
+            return None
+        return Reason(
+            ReasonCode.PAUSED,
+            f"{parent.kind} {parent.name} is paused",
+            {},
+            "resume it, or set policy.protectPaused: false",
+        )
+
     def _too_few(self, owner: Workload, replicas: int, what: str = "replicas") -> Reason | None:
         least = self._options.min_replicas
         if replicas >= least:
@@ -470,13 +486,8 @@ class Owners:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted")
         if parent.kind != "Deployment":
             return None if parent.kind in self._options.owner_kinds_allow else _unknown(name)
-        if parent.paused and self._options.protect_paused:
-            return Reason(
-                ReasonCode.PAUSED,
-                f"{name} is paused",
-                {},
-                "resume it, or set policy.protectPaused: false",
-            )
+        if (reason := self._paused(parent)) is not None:
+            return reason
         if parent.observed_generation < parent.metadata.generation:
             return _unseen(name)
         return failing(parent) or self.between(parent)

@@ -419,6 +419,14 @@ _OF_THE_REPLACEMENT = frozenset(
     {"its replacement", "the method", "a shared volume", "others of the owner", "quotas"}
 )
 _PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
+
+
+def _protected_owner(judged: Evictable, pod: Pod) -> Reason | None:
+    """Of "its replacement" only this: the rest is over once that is there."""
+    owner = judged.owners.of(pod)
+    return judged.owners.protected(owner) if owner is not None else None
+
+
 _OF_THE_OLD = _PROTECTED | _SAID | {"the pod"}
 FINISH = (
     *(c for c in CHECKS if c.name == "the watch"),
@@ -429,6 +437,12 @@ FINISH = (
         cost="read",
     ),
     *(c for c in CHECKS if c.name in _OF_THE_OLD),
+    Check(
+        "its protected owner",
+        "Its Deployment is not paused, and has as many replicas as policy.minReplicas says at this moment.",
+        lambda a: a.looking.protects(_protected_owner),
+        cost="read",
+    ),
     Check(
         "the spread without it",
         "No hard constraint gets worse that would be better if another pod of its ReplicaSet went.",

@@ -352,13 +352,20 @@ def test_an_approval_that_ends_after_the_release_keeps_the_old_pod(
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
-@pytest.mark.parametrize("by", ["settings", "annotation"])
+STRICTER: dict[str, dict[str, Any]] = {
+    "a threshold": {"priority_threshold": -10},
+    "minReplicas": {"min_replicas": 100},
+    "scope": {"owner_kinds_exclude": ("Deployment",)},
+}
+
+
+@pytest.mark.parametrize("by", [*STRICTER, "annotation"])
 def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tmp_path: Path) -> None:
     now, no = [SLOW], {"rebalancer.io/evict": "no"}
 
     def protect() -> None:
-        if by == "settings":
-            stricter = replace(FIRST.policy, priority_threshold=-10)
+        if by in STRICTER:
+            stricter = replace(FIRST.policy, **STRICTER[by])
             now[0] = replace(SLOW, planning=replace(FIRST, policy=stricter))
         else:
             cluster.store.modify(
@@ -497,16 +504,26 @@ def test_a_pod_that_has_ended_keeps_its_owners_as_no_controller_adopts_it(tmp_pa
         assert pods(cluster) == []
 
 
-HOLDS: dict[str, tuple[str, str, dict[str, str], str]] = {
-    "a paused namespace": ("Namespace", "default", {"rebalancer.io/pause": "true"}, "is paused"),
-    "a domain taken out": ("ConfigMap", "rebalancer-brake", {pause_of(f"{ZONE}=c"): f"{ZONE}=c"}, "is out"),
+def noted(said: dict[str, str]) -> Callable[[Json, bool], None]:
+    return lambda o, on: o["metadata"].update(annotations=said if on else {})
+
+
+HOLDS: dict[str, tuple[str, str, Callable[[Json, bool], None], str]] = {
+    "a paused namespace": ("Namespace", "default", noted({"rebalancer.io/pause": "true"}), "is paused"),
+    "a domain taken out": (
+        "ConfigMap",
+        "rebalancer-brake",
+        noted({pause_of(f"{ZONE}=c"): f"{ZONE}=c"}),
+        "is out",
+    ),
+    "a paused Deployment": ("Deployment", "web", lambda o, on: o["spec"].update(paused=on), "web is paused"),
 }
 
 
 @pytest.mark.parametrize("by", ["settings", *HOLDS])
 def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
-    kind, name, said, says = HOLDS.get(by, ("", "", {}, "evictions.enabled is false"))
+    kind, name, change, says = HOLDS.get(by, ("", "", noted({}), "evictions.enabled is false"))
     space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     options = replace(SLOW, brake=Place("default", "rebalancer-brake"))
     later = replace(options, settle=LIMITS)
@@ -514,9 +531,8 @@ def test_where_both_are_ready_what_pauses_holds_them_until_it_is_over(by: str, t
     def pause(on: bool = True) -> None:
         switch.on = not on or bool(kind)
         if kind:
-            annotations = said if on else {}
             where = "" if kind == "Namespace" else "default"
-            cluster.store.modify(kind, name, where, lambda o: o["metadata"].update(annotations=annotations))
+            cluster.store.modify(kind, name, where, lambda o: change(o, on))
 
     with Cluster([*objects(*BLOCKED), space], ready_after=0.1) as cluster:
         cluster.settle()
@@ -641,10 +657,6 @@ def rolled_out(cluster: Cluster) -> None:
     edited(cluster, lambda d: d["spec"]["template"]["spec"]["containers"][0].update(image="app:2"))
 
 
-def paused(cluster: Cluster) -> None:
-    edited(cluster, lambda d: d["spec"].update(paused=True))
-
-
 def died(cluster: Cluster) -> None:
     (pod,) = released(cluster)
     cluster.store.delete("Pod", pod["metadata"]["name"], "default", grace=0)
@@ -706,7 +718,6 @@ MEANWHILE: list[tuple[str, Callable[[Cluster], None], int, int]] = [
     ("scaled to fewer", scaled(4), 4, 4),
     ("scaled to more", scaled(8), 8, 6),
     ("rolled out", rolled_out, 6, 4),
-    ("paused", paused, 6, 6),
     ("the pod is deleted", died, 6, 5),
     ("the pod has failed", ended, 6, 5),
     ("its replacement is evicted", replacement_evicted, 6, 6),
