@@ -635,7 +635,7 @@ class Looking:
 _BESIDE = 4
 """Other owners under a constraint that are read for an eviction; further ones count as watched."""
 _OF_ANY_POD = frozenset(
-    {"what the pod is", "a reviewed plan", "scope and annotations", "the pod's node", "policy"}
+    {"what the pod is", "a reviewed plan", "scope and annotations", "the pod's node", "policy", "a refusal"}
 )
 """Protections that any pod has by itself."""
 PROTECTED = (

@@ -131,7 +131,8 @@ class PlanChecks(FreshLook):
             (cache.server_version if cache is not None else "") or self.snapshot.server_version
         )
         every = (policy_for(version, o.planning) for o in self.cycle.in_force())
-        return [replace(policy, label_users=self.label_users) for policy in every]
+        refused = self.cycle.memory.refused
+        return [replace(policy, label_users=self.label_users, refused=refused) for policy in every]
 
     def changed(self) -> tuple[PolicyOptions, Owners] | None:
         """The policy of this moment, and the owners by it; None if that is what was planned with: the

@@ -21,6 +21,7 @@ from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.patches import ReleasePatches
+from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
@@ -28,7 +29,7 @@ from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD, pause_of
-from rebalancer.policy.options import ApprovalRules, Limit, PolicyOptions
+from rebalancer.policy.options import ApprovalRules, Limit, PolicyOptions, Refused
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
@@ -1802,6 +1803,27 @@ def test_an_old_pod_of_an_earlier_process_that_the_spread_needs_by_now_is_given_
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
         assert (zones(cluster), marks(cluster), ready.fewest) == ([2, 2, 2], [], 6)
         assert memory.no_release() is None
+
+
+def test_one_whose_eviction_was_refused_does_not_go_instead(tmp_path: Path) -> None:
+    """Its ReplicaSet would delete it, and who refuses evictions is not asked of that."""
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules(retry_after=3600.0))
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        with once_when(lambda: both(cluster), switch.off):
+            cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+        others_of_a_go_elsewhere(cluster)
+        in_b = {p["metadata"]["name"] for p in pods(cluster) if p["spec"]["nodeName"][0] == "b"}
+        with connected(cluster, tmp_path) as c:
+            read = Objects(c, wait=threading.Event().wait)
+            there = [read.pod("default", name) for name in sorted(in_b)]
+        refused = {p.key: Refused.of(p, time.time(), "it leads") for p in there if p is not None}
+        memory.ledger = replace(memory.ledger, refused=refused)
+        switch.on = True
+        cycle(cluster, tmp_path, memory=memory, newest=switch)
+        cluster.settle()
+        assert len(refused) == 3
+        assert in_b <= names(cluster)
 
 
 # -- one answer that is not what the API server says
