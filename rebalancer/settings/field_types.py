@@ -199,8 +199,7 @@ ForeignTool = Literal["descheduler", "karpenter", "cluster-autoscaler"]
 
 def _parse_cron(value: object) -> str:
     text = str(value).strip()
-    if text:
-        parse_cron(text)
+    parse_cron(text)
     return text
 
 
@@ -212,8 +211,11 @@ def _parse_zone(value: object) -> str:
     return str(value)
 
 
-CronText = Annotated[str, BeforeValidator(_parse_cron)]
+CronText = Annotated[str, BeforeValidator(_parse_cron), WithJsonSchema({"type": "string", "pattern": r"\S"})]
 """A cron expression, checked."""
+
+CronOrEmpty = Annotated[str, BeforeValidator(lambda value: _parse_cron(value) if str(value).strip() else "")]
+"""A cron expression, or empty."""
 
 TimeZone = Annotated[str, BeforeValidator(_parse_zone)]
 """A name of the time zone database."""

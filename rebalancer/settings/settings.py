@@ -21,6 +21,7 @@ from rebalancer.planner.plan import Certainty, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.prevention.scale_in import ScaleInMode
 from rebalancer.settings.field_types import (
+    CronOrEmpty,
     CronText,
     Duration,
     DurationOrOff,
@@ -186,7 +187,7 @@ class Schedule(Group):
     node_settle: Duration = 10.0
     """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain
     that came back must have been Ready. 10s, because the nodes of a zone come back one after the other."""
-    cron: CronText = ""
+    cron: CronOrEmpty = ""
     """When cycles start, as in crontab (minute hour day month weekday), instead of the interval. Empty = by
     interval."""
     time_zone: TimeZone = "UTC"

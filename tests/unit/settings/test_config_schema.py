@@ -51,6 +51,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("a word that is none of the choices", {"planner": {"certainty": "sure"}}),
     ("a list where a word is", {"scope": {"mode": ["opt-in"]}}),
     ("a window without an end", {"schedule": {"windows": [{"cron": "0 22 * * *"}]}}),
+    *(
+        (f"a window {name}", {"schedule": {"windows": [{"cron": cron, "duration": "8h", "action": "deny"}]}})
+        for name, cron in (("without a start", ""), ("whose start is a space", " "))
+    ),
     ("a selector with another key", {"scope": {"labelSelector": {"labels": {"a": "b"}}}}),
 ]
 
