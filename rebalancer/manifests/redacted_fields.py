@@ -502,7 +502,7 @@ KINDS: dict[str, Rule] = {
                 fields(name=name, features=fields(userNamespaces=same, recursiveReadOnlyMounts=same))
             ),
             features=fields(supplementalGroupsPolicy=same),
-            nodeInfo=fields(kubeletVersion=same, osImage=name),
+            nodeInfo=fields(kubeletVersion=same, osImage=same),
         ),
     ),
     "Pod": fields(

@@ -47,9 +47,10 @@ def _minor(node: Node) -> int:
 
 
 def _system(node: Node) -> str:
-    """What decides whether it has AppArmor; a node that does not say is like no other."""
+    """The distribution, which decides whether it has AppArmor, without its version: of "Ubuntu 24.04.2 LTS"
+    the first word. A node that does not say is like no other."""
     info = node.status.node_info
-    return (info.os_image if info is not None else "") or node.name
+    return re.split(r"\d", info.os_image if info is not None else "")[0].strip() or node.name
 
 
 def _of_one_pod(node: Node) -> bool:

@@ -392,7 +392,8 @@ ARMOR: dict[str, tuple[Json, str, Json, int]] = {
     "another system": (armored("RuntimeDefault"), "Other Linux", {}, 0),
     "another system, by annotation": (annotated("runtime/default"), "Other Linux", {}, 0),
     "a node that does not say": (armored("RuntimeDefault"), "", {}, 0),
-    "the same system": (armored("RuntimeDefault"), "Some Linux", {}, 2),
+    "the same system": (armored("RuntimeDefault"), "Some Linux 24.04 LTS", {}, 2),
+    "another version of it": (armored("RuntimeDefault"), "Some Linux 24.10", {}, 2),
     "another on which such a pod runs": (
         armored("RuntimeDefault"), "Other Linux", annotated("runtime/default"), 2,
     ),
@@ -411,7 +412,7 @@ def test_no_move_of_a_pod_with_an_apparmor_profile_could_land_where_none_was_see
     web = deployment("web").spread("zone", 1).placed({"a-0": 4})
     made = patched("Pod", asked, objects(nodes(a=1, b=1), web))
     made += patched("Pod", there, deployment("other").placed({"b-0": 1}))
-    for name, image in (("a-0", "Some Linux"), ("b-0", system)):
+    for name, image in (("a-0", "Some Linux 24.04 LTS"), ("b-0", system)):
         made = patched("Node", {"status": {"nodeInfo": {"osImage": image}}}, made, name=name)
     found = plan(decoded(made))
     assert len(found.moves) == moves
