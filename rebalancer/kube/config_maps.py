@@ -31,7 +31,7 @@ from rebalancer.policy.annotations import (
     FOR_RUN,
     PAUSE,
     meant_as_pause,
-    paused_domains,
+    pause_ends,
     pauses_until,
 )
 from rebalancer.policy.ledger import MOST_BYTES, Ledger, NewerLedgerError, decode, encode, within_limits
@@ -354,8 +354,7 @@ def set_brake(
         return before
 
     def _end(said: str) -> float:
-        ends = paused_domains({key: said}, 0.0).values() if key != PAUSE else [(said, pauses_until(said))]
-        return max(until for _, until in ends)
+        return pause_ends({key: said})[key]
 
     def _both(before: str, value: str) -> str:
         longest, *others = sorted((*before.split(_ALSO), value), key=_end, reverse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from math import inf
 
@@ -247,15 +247,32 @@ def pause_of(domain: str) -> str:
     return f"{PAUSE_DOMAIN}-{sha256(domain.encode()).hexdigest()[:8]}"
 
 
-def paused_domains(annotations: Mapping[str, str], now: float) -> dict[str, tuple[str, float]]:
-    """Domain (key=value) → what the brake says of it, and until when; infinity if somebody has to end it.
-    What names no domain counts for all of them, as ""."""
-    found: dict[str, tuple[str, float]] = {}
+PAST = "whose end was past when it was written"
+"""Of a pause that is a slip of the hand, and holds."""
+
+
+def pause_ends(annotations: Mapping[str, str]) -> dict[str, float]:
+    """Annotation that pauses all or takes a domain out → when that ends, as in `pauses_until`."""
+    found = {PAUSE: pauses_until(annotations.get(PAUSE, ""))}
     for key, said in annotations.items():
-        domain, _, rest = said.strip().partition(" ")
-        until = _time(rest)
-        if key.startswith(PAUSE_DOMAIN) and not (until is not None and until <= now):
-            found[domain if "=" in domain else ""] = f"{key}={said[:200]}", inf if until is None else until
+        if key.startswith(PAUSE_DOMAIN):
+            until = _time(said.strip().partition(" ")[2])
+            found[key] = inf if until is None else until
+    return found
+
+
+def paused_domains(
+    annotations: Mapping[str, str], now: float, slips: Collection[str] = ()
+) -> dict[str, tuple[str, float]]:
+    """Domain (key=value) → what the brake says of it, and until when; infinity if somebody has to end it.
+    What names no domain counts for all of them, as "". `slips`: annotations with an end that nobody meant."""
+    found: dict[str, tuple[str, float]] = {}
+    for key, until in pause_ends(annotations).items():
+        said, slip = annotations.get(key, ""), key in slips
+        domain = said.strip().partition(" ")[0]
+        if key != PAUSE and (slip or until > now):
+            says = f"{key}={said[:200]}"
+            found[domain if "=" in domain else ""] = (f"{says}, {PAST}", inf) if slip else (says, until)
     return found
 
 

@@ -18,7 +18,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import PAUSE, paused, paused_domains, pauses_until
+from rebalancer.policy.annotations import PAST, PAUSE, pause_ends, paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
 from rebalancer.policy.options import LabelUsers
 from rebalancer.policy.quota import Charged, Quotas
@@ -42,7 +42,9 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float, float]] = {}
+        self._seen: dict[str, tuple[float, dict[str, tuple[str, float]]]] = {}
+        """Object → when it was looked at last; and what each annotation said then, and after which look that
+        was written."""
         self.home: ObjectMeta | None = None
         """The brake's namespace, once it could be read."""
         self.ask_home = -inf
@@ -51,21 +53,26 @@ class Pauses:
 
     def why_not(self, what: str, notes: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
         """As `paused` says, and for a slip."""
-        said = notes.get(PAUSE, "").strip()
-        before, written_after, looked = self._seen.get(what, (None, 0.0, 0.0))
-        if before != said:
-            written_after = looked
-        self._seen[what] = said, written_after, max(looked, now)
-        until = pauses_until(said)
-        if not 0.0 < until <= now:
+        if PAUSE not in self.slips(what, notes, now):
             return paused(what, notes, now, remedy)
-        if until <= written_after:
-            say = f"{what} has {PAUSE}={said[:200]}, whose end was past when it was written, and pauses"
-            command = f"`kubectl annotate {what} {PAUSE}-`"
-            return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=f"{remedy or command} ends it")
-        if before is None:
-            log.info("%s has %s=%s: that pause is over", what, PAUSE, said[:200])
-        return None
+        say = f"{what} has {PAUSE}={notes[PAUSE].strip()[:200]}, {PAST}, and pauses"
+        command = f"`kubectl annotate {what} {PAUSE}-`"
+        return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=f"{remedy or command} ends it")
+
+    def slips(self, what: str, notes: Mapping[str, str], now: float) -> set[str]:
+        """The annotations that pause all, or take a domain out, and hold as they are slips."""
+        looked, before = self._seen.get(what, (0.0, {}))
+        ends, seen, slips = pause_ends(notes), dict[str, tuple[str, float]](), set[str]()
+        for key, until in ends.items():
+            said = notes.get(key, "").strip()
+            was, written_after = before.get(key, ("", looked))
+            seen[key] = said, written_after if was == said else looked
+            if 0.0 < until <= now and what not in self._seen:
+                log.info("%s has %s=%s: that pause is over", what, key, said[:200])
+            if 0.0 < until <= min(now, seen[key][1]):
+                slips.add(key)
+        self._seen[what] = max(looked, now), seen
+        return slips
 
 
 class PauseCheck:
@@ -141,7 +148,7 @@ class PauseCheck:
         except KubeError as e:
             say = f"whether evictions are paused is not known: {e.message}"
             raise KubeError(say, e.remedy, target=e.target) from e
-        self._out = paused_domains(there.metadata.annotations, self._clock.now())
+        self._out = self._taken_out(there)
         if (why := self._said(there, home)) is not None:
             return why
         what = self._place.kubectl
@@ -161,6 +168,10 @@ class PauseCheck:
         ]
         return next((why for why in whys if why is not None), None)
 
+    def _taken_out(self, there: Brake) -> Paused:
+        notes, now = there.metadata.annotations, self._clock.now()
+        return paused_domains(notes, now, self._pauses.slips(self._place.kubectl, notes, now))
+
     @property
     def out(self) -> Paused:
         """The domains that are taken out, as of the last answer of `why_not`."""
@@ -171,7 +182,7 @@ class PauseCheck:
         try:
             there, home = self._read()
             self._said(there, home)
-            return paused_domains(there.metadata.annotations, self._clock.now())
+            return self._taken_out(there)
         except KubeError:
             return self._out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC
+from math import inf
 
 import pytest
 
@@ -11,7 +12,7 @@ from rebalancer.kube.config_maps import Brake, Brakes, Place
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, Target
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
-from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.annotations import PAUSE, PAUSE_DOMAIN
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.runtime.cycle.gates import PauseCheck, Pauses
 from rebalancer.runtime.live.checks import CycleChecks
@@ -210,6 +211,28 @@ def test_a_pause_that_was_over_when_it_was_written_is_a_slip_and_holds(where: st
     assert why("") is None
     time.at += 7200.0
     assert why("2027-01-15T10:00:00Z") is None, "it may have been in force since the last look"
+
+
+def test_a_domain_that_was_taken_out_until_a_past_end_is_out_until_somebody_ends_it() -> None:
+    brakes, time, pauses = Found({}), FakeTime(at=LATE), Pauses()
+    key = f"{PAUSE_DOMAIN}-c"
+
+    def out(until: str) -> Mapping[str, tuple[str, float]]:
+        brakes.found = {key: f"zone=c {until}"} if until else {}
+        check = PauseCheck(brakes, PLACE, time, pauses=pauses)
+        assert check.why_not() is None
+        assert check.out == check.domains()
+        return check.out
+
+    assert out("") == {}
+    says = f"{key}=zone=c {PAST}, whose end was past when it was written"
+    assert [out(PAST), out(PAST)] == [{"zone=c": (says, inf)}] * 2
+    assert out("") == {}
+    assert out(COMING) == {"zone=c": (f"{key}=zone=c {COMING}", LATE + 3600.0)}
+    time.at += 3600.0
+    assert out(COMING) == {}, "it ran out"
+    assert out("") == {}
+    assert out(COMING) != {}, "it is written anew"
 
 
 def test_a_pause_that_was_over_before_the_first_look_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
