@@ -520,6 +520,7 @@ KINDS: dict[str, Rule] = {
             allocatedResources=_QUANTITIES,
             resources=_RESOURCES,
             extendedResourceClaimStatus=fields(resourceClaimName=name),
+            nodeAllocatableResourceClaimStatuses=each(fields(resourceClaimName=name)),
         ),
     ),
     "Namespace": fields(metadata=META),

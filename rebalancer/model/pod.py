@@ -188,10 +188,11 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `pod_level_limits` are of the pod as a whole.
 
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
-    an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
-    eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: what does not say now that it gets a node selector, affinity, constraints, tolerations
-    or labels that it has; "" = it has none such.
+    an extended resource. `by_claims`: these take of what its node can allocate, beside its requests, and how
+    much is not read (KEP-5517: its versions differ). `node_features`: what its node must declare.
+    `eviction_responders`: who handles its eviction where it is asked for by an EvictionRequest. `autosized`:
+    its requests may be set anew when it is made. `unsettled`: what does not say now that it gets a node
+    selector, affinity, constraints, tolerations or labels that it has; "" = it has none such.
     `ends`: it runs to completion, as its containers are not always started again, or has a deadline.
     `may_lack`: by how much less it may come back, as its owner's template or youngest pod asks for less.
     `os`: the operating system that it says it is for. `handler`: of its RuntimeClass, where that is known;
@@ -231,6 +232,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[str, ...] = ()
     resource_claims: bool = False
+    by_claims: bool = False
     scheduling_group: str = ""
     node_features: tuple[str, ...] = ()
     eviction_responders: tuple[str, ...] = ()

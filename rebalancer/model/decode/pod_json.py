@@ -237,6 +237,7 @@ class PodStatusJson(Struct, frozen=True, rename="camel"):
     allocated_resources: Raw = _NONE
     resources: Raw = _NONE
     extended_resource_claim_status: Raw = _NONE
+    node_allocatable_resource_claim_statuses: Raw = _NONE
 
 
 class PodJson(Struct, frozen=True, rename="camel"):

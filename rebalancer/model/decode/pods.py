@@ -339,6 +339,7 @@ class PodDecoder:
             meta.uid,
             annotations=meta.annotations,
             devices=not absent(status.extended_resource_claim_status),
+            by_claims=not absent(status.node_allocatable_resource_claim_statuses),
             runs=runs_of(raw) if by_hand else None,
         )
         template = self._resized.of(

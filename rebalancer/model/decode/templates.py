@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from rebalancer.model.decode.pod_json import (
     ContainerJson,
@@ -74,11 +75,13 @@ class TemplateDecoder:
         *,
         annotations: Raw | bytes = b"",
         devices: bool = False,
+        by_claims: bool = False,
         runs: frozenset[bytes] | None = None,
     ) -> PodTemplate:
         """The template of a pod spec in this namespace with these labels and annotations (JSON objects).
 
         `devices`: an extended resource of the pod was served by a claim that the scheduler made for it.
+        `by_claims`: claims of it take of what its node can allocate.
         """
         volumes = tuple(v for w in spec.volumes if (v := decode_volume(w, pod_name, pod_uid)) is not None)
         noted = _noted_profiles(annotations)
@@ -96,7 +99,7 @@ class TemplateDecoder:
                 spec.resources,
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
-                f"\1{spec.host_network}\1{spec.host_users}\1{spec.ends}\1{devices}".encode(),
+                f"\1{spec.host_network}\1{spec.host_users}\1{spec.ends}\1{devices}\1{by_claims}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
@@ -111,9 +114,10 @@ class TemplateDecoder:
         )
         found = self._templates.get(key)
         if found is None:
-            found = self._templates[key] = self._build(
+            built = self._build(
                 namespace, labels, spec, volumes, controller, noted=noted, devices=devices, runs=runs
             )
+            found = self._templates[key] = replace(built, by_claims=True) if by_claims else built
         return found
 
     def _build(

@@ -134,6 +134,7 @@ class Unfit(Struct, frozen=True, eq=False):
 
 _LEFT_AGAIN = "which it would have to leave again, because of a taint"
 _UNSEEN = "which is {}: no Ready pod runs its images on that operating system and architecture"
+_ALLOTTED = "where claims of devices take room of the node, and how much is not known"
 _UNARMED = "on whose operating system no pod with an AppArmor profile runs"
 _ARM = "select nodes with AppArmor in the template, or have a pod with such a profile run on such a node"
 _HEARD = (
@@ -236,6 +237,7 @@ class Kubelets:
         if template.read_only_throughout:
             without = self._unable(_with_read_only, template.handler)
             yield Unfit("whose runtime has no recursive read-only mounts", without)
+        yield Unfit(_ALLOTTED, self._allotted, "wait until the pods with such claims have gone")
         if template.app_armor:
             yield Unfit(_UNARMED, self._unarmed, _ARM)
         if template.strict_groups:
@@ -277,6 +279,14 @@ class Kubelets:
                 ready[c.image].update(a for a, is_ready in there if is_ready)
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
+
+    @cached_property
+    def _allotted(self) -> Bools:
+        """bool[N]: nodes whose room is not known, as claims of their pods take some of it."""
+        groups = (g for g in self._snapshot.live if g.template.by_claims)
+        ending = (p for p in self._snapshot.over if p.template.by_claims and not p.finished)
+        where = {p.node_name for p in (*(p for g in groups for p in g.pods), *ending)}
+        return np.array([name in where for name in self._table.names], np.bool_)
 
     @cached_property
     def _unarmed(self) -> Bools:

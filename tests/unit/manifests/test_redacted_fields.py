@@ -133,6 +133,7 @@ def whole(kind: str) -> Json:
             **{"containerStatuses": given, "initContainerStatuses": given},
             **{"allocatedResources": {"cpu": "7"}, "resources": {"requests": {"cpu": "6"}}},
             "extendedResourceClaimStatus": {"resourceClaimName": "x"},
+            "nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "x"}],
         }
         return {"metadata": meta, "spec": {**pod_spec(), "nodeName": "n"}, "status": status}
     selector = {"a": "b"} if kind == "ReplicationController" else sample(LabelSelector)

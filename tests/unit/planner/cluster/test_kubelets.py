@@ -223,6 +223,34 @@ def test_no_move_could_land_on_a_node_that_has_not_done_what_it_was_last_asked_t
     }
 
 
+def allotted(phase: str = "Running", **metadata: Any) -> list[Json]:
+    """A pod on b-0 that asks for nothing, and whose claims of devices take cpus of the node's."""
+    (made,) = objects(pod("exact").on("b-0").phase(phase))
+    made["metadata"] |= metadata
+    takes = {"resourceClaimName": "cpus", "containers": ["c"], "mapping": [{"name": "cpu", "quantity": "3"}]}
+    made["status"]["nodeAllocatableResourceClaimStatuses"] = [takes]
+    return [made]
+
+
+@pytest.mark.parametrize(
+    ("made", "moves"),
+    [
+        (allotted, 0),
+        (lambda: allotted(deletionTimestamp=ago(-20), deletionGracePeriodSeconds=30), 0),
+        (lambda: allotted("Succeeded"), 1),
+    ],
+    ids=["runs", "ends", "has ended"],
+)
+def test_no_move_could_land_where_claims_of_devices_take_room_of_the_node(
+    made: Callable[[], list[Json]], moves: int
+) -> None:
+    """Only the scheduler knows how much is left."""
+    found = plan(decoded([*web(), *made()]))
+    assert len(found.moves) == moves
+    codes = {b.reason.code for b in found.blocked if b.pod.name.startswith("web")}
+    assert (ReasonCode.NODE_UNFIT in codes) is not bool(moves)
+
+
 @pytest.mark.parametrize("case", FREE)
 def test_a_node_is_not_barred_where_the_pods_may_be_to_blame(case: str) -> None:
     assert len(plan(decoded([*web(), *FREE[case]()])).moves) == 1
