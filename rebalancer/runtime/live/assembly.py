@@ -361,6 +361,7 @@ def live_parts(
         health=health,
         approvals=approvals,
         pause=pause,
+        reviewed=within is not None,
     )
     if memory is not None:
         memory.newest = lambda: [o.history for o in checks.in_force()[1:] if o.history is not None]

@@ -57,8 +57,11 @@ class CycleChecks:
         health: Health | None = None,
         approvals: Approvals | None = None,
         pause: PauseCheck | None = None,
+        reviewed: bool = False,
     ) -> None:
+        """`reviewed`: only pods go that a person has looked at."""
         self.options = options
+        self.reviewed = reviewed
         self.clock = clock
         self.began = clock.monotonic()
         self.newest = newest or (lambda: options)
@@ -306,7 +309,7 @@ def _share(a: AskedOfMove) -> Reason | None:
 
 
 def _ask(a: AskedOfMove) -> list[ApprovalRules]:
-    """By what an approval of this move is asked for: then no other pod goes instead, either."""
+    """By what an approval of this move is asked for."""
     rules = (o.planning.policy.approval for o in a.cycle.in_force())
     return [r for r in rules if r.ask(a.move.pod.namespace)]
 
@@ -444,10 +447,11 @@ FINISH = (
         lambda a: a.looking.protects(_protected_owner),
         cost="read",
     ),
+    # Where a person has chosen this one, no other goes instead.
     Check(
         "the spread without it",
         "No hard constraint gets worse that would be better if another pod of its ReplicaSet went.",
-        lambda a: a.looking.needed() if not _ask(a) else None,
+        lambda a: None if a.cycle.reviewed or _ask(a) else a.looking.needed(),
         cost="read",
     ),
     *_CYCLE,

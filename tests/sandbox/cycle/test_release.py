@@ -29,7 +29,7 @@ from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD, pause_of
-from rebalancer.policy.options import ApprovalRules, Limit, PolicyOptions, Refused
+from rebalancer.policy.options import ApprovalRules, Limit, Method, PolicyOptions, Refused
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
@@ -1803,6 +1803,23 @@ def test_an_old_pod_of_an_earlier_process_that_the_spread_needs_by_now_is_given_
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
         assert (zones(cluster), marks(cluster), ready.fewest) == ([2, 2, 2], [], 6)
         assert memory.no_release() is None
+
+
+def test_who_reviewed_a_plan_has_no_other_pod_go_instead(tmp_path: Path) -> None:
+    memory, clock = Memory(SystemClock(), HistoryRules()), SystemClock()
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        at = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in pods(cluster)}
+        first = pods(cluster)[0]["metadata"]
+        one = ReviewedEviction("default", first["name"], first["uid"], method=Method.REPLACE_FIRST)
+        around, alone = Surroundings(memory=memory), Reviewed((one,))
+        leave = once_when(lambda: both(cluster), lambda: others_of_a_go_elsewhere(cluster))
+        with connected(cluster, tmp_path) as c, leave:
+            done = run_once(c, SLOW, clock=clock, reviewed=alone, around=around)
+        cluster.settle()
+        assert (done.evicted, marks(cluster)) == (1, [])
+        assert at[first["name"]][0] == "a"
+        assert {name for name, node in at.items() if node[0] != "a"} <= names(cluster)
 
 
 def test_one_whose_eviction_was_refused_does_not_go_instead(tmp_path: Path) -> None:
