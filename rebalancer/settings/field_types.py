@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_LONGEST_DURATION = 3650 * 86400.0
+"""Seconds: what is longer is a slip of the hand."""
 _DURATION_FORM = r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$"
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -51,7 +53,10 @@ def parse_duration(value: object) -> float:
     text = str(value).strip()
     if not re.match(_DURATION_FORM, text):
         raise ValueError(f"{text!r} is no duration such as 90s, 5m or 1h30m (units: ms, s, m, h, d)")
-    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))
+    if seconds > _LONGEST_DURATION:
+        raise ValueError(f"{text!r} is more than 3650d: no date could hold its end")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

@@ -51,9 +51,9 @@ def test_a_duration_in_seconds(text: str, seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
 
-@pytest.mark.parametrize("wrong", [90, "90", "5 minutes", "-5m", "", "1h 30m", "m5", True, None, [5]])
+@pytest.mark.parametrize("wrong", [90, "90", "5 minutes", "-5m", "", "1h 30m", "m5", True, [5], "3651d"])
 def test_what_is_no_duration(wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"no unit|no duration"):
+    with pytest.raises(ValueError, match=r"no unit|no duration|more than 3650d"):
         parse_duration(wrong)
 
 
