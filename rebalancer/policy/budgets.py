@@ -91,6 +91,12 @@ class Budgets:
         there = self._by_namespace.get(template.namespace, ())
         return tuple(b for b in there if b.selector is not None and b.selector.matches(template.labels))
 
+    def forbids(self, pod: Pod, instead_of: Pod) -> bool:
+        """Whether a budget keeps the pod from going in place of another one, which it does not cover."""
+        others = {b.key for b in self.of(instead_of)}
+        own = (b for b in self.of(pod) if b.key not in others)
+        return any(b.stale or (b.costs(pod) and b.allowed < 1) for b in own)
+
     def why_not(self, pod: Pod) -> Reason | None:
         """Why its budgets allow no eviction of this pod at present; None if they do."""
         covering = self.of(pod)

@@ -357,24 +357,37 @@ class Owners:
 
     def stuck(self, owner: Workload, active: list[Pod], *, blip: float = 0.0) -> bool:
         """Whether a StatefulSet is short of pods for one that finds no node, or does not become Ready: this
-        one may be whom the move helps; or as it cannot make them, which no condition of it says: its
-        controller has seen what is there, waits for none of them, and the last of them is not new. It waits
-        for those before the first that is missing. `blip`: for so many seconds one that is no longer Ready
-        may become so again."""
-        there = {ordinal(p) for p in active}
-        missing = next((n for n in ordinals(owner) if n not in there), None)
-        if owner.kind != "StatefulSet" or missing is None:
-            return False
+        one may be whom the move helps; or as it cannot make them: of one without any pod nothing says for how
+        long. It waits for those before the first that is missing. `blip`: for so many seconds one that is no
+        longer Ready may become so again."""
         since = self.snapshot.now - blip
-        waited_for = [p for p in active if ordinal(p) < missing and not owner.parallel]
-        for p in waited_for:
-            late = p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since)
-            if late and not p.ready:
-                return True
+        in_vain = any(
+            p.unschedulable or not (self._starts(p) or (p.symptoms.unready_since or 0.0) > since)
+            for p in self._waited_for(owner, active)
+            if not p.ready
+        )
+        return in_vain or (bool(active) and self.cannot_make(owner, active))
+
+    def cannot_make(self, owner: Workload, active: list[Pod]) -> bool:
+        """Whether a StatefulSet is short of pods as it cannot make them, for now at least, which no condition
+        of it says: its controller has seen what is there, waits for none of them, and none is new."""
+        if self._missing(owner, active) is None:
+            return False
         seen = owner.observed_generation >= owner.metadata.generation
-        broken = sum(not p.ready for p in active) - sum(not p.ready for p in waited_for)
-        settled = len(active) == owner.status_replicas <= owner.available_replicas + broken
+        behind = sum(not p.ready for p in active) - sum(not p.ready for p in self._waited_for(owner, active))
+        settled = len(active) == owner.status_replicas <= owner.available_replicas + behind
         return seen and settled and not any(self._new(p) for p in active)
+
+    def _waited_for(self, owner: Workload, active: list[Pod]) -> list[Pod]:
+        missing = None if owner.parallel else self._missing(owner, active)
+        return [p for p in active if missing is not None and ordinal(p) < missing]
+
+    def _missing(self, owner: Workload, active: list[Pod]) -> int | None:
+        """The first number that a StatefulSet wants and no pod has."""
+        if owner.kind != "StatefulSet":
+            return None
+        there = {ordinal(p) for p in active}
+        return next((n for n in ordinals(owner) if n not in there), None)
 
     def family(self, owner: Workload) -> list[Workload]:
         """Those whose pods are of the same application: of each revision."""

@@ -69,6 +69,7 @@ class PodsToCome:
         never. A release may stop at a step. Where its Deployment is being deleted an owner makes pods until
         it is deleted, too: for long, if a finalizer keeps the Deployment."""
         refused = failing(owner) is not None or self.owners.refused(owner) is not None
+        refused |= self.owners.cannot_make(owner, self._active(owner))
         if refused or self.owners.top(owner).metadata.deletion_timestamp is not None:
             return 2
         return 0 if owner.kind in KEPT_UP or owner.kind == "Deployment" else 1 if owner.retries else 2

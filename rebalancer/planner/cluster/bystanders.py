@@ -33,7 +33,9 @@ _PLENTY, _IN_EACH = 16, 4
 """Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
 each domain of its constraints."""
 _WAYS = 64
-"""Ways in which some of several pods may be together on a node, or on nodes, that are told apart."""
+"""Ways in which some of several pods may be together on a node that are told apart."""
+_CHOICES = 256
+"""Choices of several pods, so many of each kind, that are told apart."""
 Beside = Sequence[tuple[PodTemplate, Rows]]
 """Replacements, each with the nodes where it may land."""
 
@@ -82,22 +84,23 @@ def never_filled(
     return max(0, len(rows) - min(filled, coming.get(PODS, filled)))
 
 
-def all_filled(needs: Ints, takes: Ints, numbers: tuple[int, ...]) -> bool:
-    """Whether so many pods of each template, each whole on one node, could fill all nodes. `needs`: int64[K,
-    R], a node is full by so much of any resource; `takes`: int64[T, R]. True where they are too many to
-    tell."""
-    if np.prod(np.array(numbers) + 1.0) > _WAYS:
+def all_filled(needs: Ints, takes: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+    """Whether so many pods of each kind, each whole on one node, could fill all nodes. `needs`: int64[K, R],
+    a node is full by so much of any resource; `takes`: int64[T, R]; `may`: bool[T, K], the nodes that a kind
+    can go to. True where they are too many to tell."""
+    if np.prod(np.array(numbers) + 1.0) > _CHOICES:
         return True
     together, possible, at = _unions(numbers)
     held, reached = together @ takes, np.arange(len(together)) == 0
-    for need in needs:
-        pairs = possible & reached[:, None] & (held >= need).any(axis=1)
+    for need, here in zip(needs, may.T, strict=True):
+        fills = (held >= need).any(axis=1) & (together[:, ~here] == 0).all(axis=1)
+        pairs = possible & reached[:, None] & fills
         reached = np.zeros_like(reached)
         reached[at[pairs]] = True
     return bool(reached.any())
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=32)
 def _unions(numbers: tuple[int, ...]) -> tuple[Ints, Bools, Ints]:
     """int64[S, T]: every choice of so many of each; bool[S, S]: which of them can be made together; and
     int64[S, S]: the choice that two of them are then."""
@@ -117,6 +120,15 @@ class _Comer(Struct, frozen=True, eq=False):
     row: int
     key: Hashable | None
     first: bool
+
+    @property
+    def at(self) -> Hashable:
+        """Its key where it is placed."""
+        return "to come", id(self)
+
+
+_Taken = tuple[Hashable, PodTemplate, Hashable | None]
+"""A pod that is let in, and the comer's key that it had elsewhere, if it is one."""
 
 
 class SpokenFor:
@@ -146,7 +158,7 @@ class SpokenFor:
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
-        # By template: pods that wait, and find no node as things stand.
+        # By template: pods that find no node as things stand.
         self._in_vain: dict[int, list[PodTemplate]] = {}
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
@@ -193,11 +205,11 @@ class SpokenFor:
         nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in rows]
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
-        for p in (p for p, _ in nowhere if p.waits and p.uid):
+        for p, _ in nowhere:
             self._in_vain.setdefault(id(p.template), []).append(p.template)
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left: tuple[int, dict[str, Ints]] | None = None
-        self._last: tuple[int, list[tuple[int, Bools]]] | None = None
+        self._last: tuple[int, list[tuple[int, Bools, int]], dict[int, Bools]] | None = None
         self._later: tuple[int, tuple[Placing, Simulation]] | None = None
         self._tries = _TRIES
 
@@ -329,10 +341,11 @@ class SpokenFor:
 
     def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
         """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
-        victim is replaced first, and holds its room for a while."""
-        if (other := self._in_the_way(victim, replacement, nodes, stays=stays)) is not None:
-            return leaves_out(victim, other)
-        for some in () if stays else self._preempting:
+        victim is replaced first: it holds its room for a while, and not in the end."""
+        for still in (True, False) if stays else (False,):
+            if (other := self._in_the_way(victim, replacement, nodes, stays=still)) is not None:
+                return leaves_out(victim, other)
+        for some in self._preempting:
             if (other := some.let_in(victim, replacement, nodes)) is not None:
                 return lets_preempt(victim, other)
         return None
@@ -356,10 +369,12 @@ class SpokenFor:
         ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
         tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
         displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
-        let_in = [] if stays or at < 0 else self._let_in(victim, at, own)
-        here = [c for c in comers if c.row == at] if let_in else []
-        if (pod := self._fills(victim, replacement, nodes, comers, stays=stays)) is not None:
-            return pod
+        here = [c for c in comers if c.row == at]
+        let_in = [] if stays or at < 0 else self._let_in(victim, at, comers, here)
+        here = here if let_in else []
+        for taken in ([], *let_in):
+            if (pod := self._fills(victim, replacement, nodes, comers, taken, stays=stays)) is not None:
+                return pod
         if not (short.any() or displaced or here):
             return None
         closed = self._closed(replacement, nodes, room, [*displaced, *here])
@@ -369,49 +384,115 @@ class SpokenFor:
         if (pod := self._left_out(victim, replacement, rows, comers, displaced, stays=stays)) is not None:
             return pod
         displaced += [c for c in here if c not in displaced]
-        for some in let_in:
-            taken = [(("let in", i), t, at) for i, t in enumerate(some)]
+        for taken in let_in:
             pod = self._left_out(victim, replacement, rows, comers, displaced, taken, stays=stays)
             if pod is not None:
                 return pod
         return None
 
-    def _let_in(self, victim: Pod, at: int, freed: Mapping[str, int]) -> list[list[PodTemplate]]:
-        """Pods that wait in vain, and for which the victim's room is enough, as many of each template as find
-        room there: they may take it before others come."""
-        state, found = self._simulation.state, list[list[PodTemplate]]()
-        for some in self._in_vain.values():
-            asks = state.asks(some[0])
-            room = [(int(self._simulation.free(r)[at]) + freed.get(r, 0)) // max(n, 1) for r, n in asks]
-            if (many := min((len(some), *room))) > 0:
-                with state.removed([key_of(victim)]):
-                    if self._simulation.framework(some[0]).feasible(some[0])[at]:
-                        found.append(some[:many])
+    def _let_in(
+        self, victim: Pod, at: int, comers: Sequence[_Comer], here: Sequence[_Comer]
+    ) -> list[list[_Taken]]:
+        """Who may come to the victim's node (row `at`) once it is gone, and all that ends, before those that
+        are to come `here`: pods that found no node, and comers for which there was no room there. As many of
+        each template as find room, and several together, the largest first, and the smallest."""
+        (placing, later), room = self._as_it_will_be(), self._room(comers)
+        state, own = placing.state, dict(self._simulation.state.holds(victim.template))
+        kept = [dict(self._simulation.state.holds(c.pod.template)) for c in here]
+        gone = [key for key in (key_of(victim), *(c.at for c in here)) if key in state.pods]
+        some: dict[int, list[_Taken]] = defaultdict(list)
+        for i, t in enumerate(chain.from_iterable(self._in_vain.values())):
+            some[id(t)].append((("let in", i), t, None))
+        for c in comers:
+            if c.row != at:
+                some[id(c.pod.template)].append((("let in", c.at), c.pod.template, c.at))
+        free, able = dict[str, int](), list[tuple[float, list[_Taken]]]()
+        for there in some.values():
+            t = there[0][1]
+            asks = dict(self._simulation.state.asks(t))
+            for r in asks:
+                if r not in free:
+                    left = room[r] if r in room else self._simulation.free(r, ended=True)
+                    free[r] = int(left[at]) + sum(k.get(r, 0) for k in kept) + own.get(r, 0)
+            before = all(free[r] - own.get(r, 0) >= n for r, n in asks.items())
+            if any(free[r] < n for r, n in asks.items()) or (before and there[0][2] is not None):
+                continue
+            with state.removed(gone):
+                if later.framework(t).feasible(t)[at]:
+                    able.append((max((n / max(free[r], 1) for r, n in asks.items()), default=0.0), there))
+        able.sort(key=lambda one: -one[0])
+        ways = [[there] for _, there in able]
+        if len(able) > 1:
+            ways += [[there for _, there in able], [there for _, there in reversed(able)]]
+        return [self._together_in(way, free) for way in ways]
+
+    def _together_in(self, way: Iterable[Iterable[_Taken]], free: Mapping[str, int]) -> list[_Taken]:
+        """Those that find room, one after the other."""
+        left, found = dict(free), list[_Taken]()
+        for one in chain.from_iterable(way):
+            holds = dict(self._simulation.state.asks(one[1]))
+            if all(left[r] >= n for r, n in holds.items()):
+                found.append(one)
+                left |= {r: left[r] - n for r, n in holds.items()}
         return found
 
     def _fills(
-        self, victim: Pod, replacement: PodTemplate, nodes: Rows, comers: Sequence[_Comer], *, stays: bool
+        self,
+        victim: Pod,
+        replacement: PodTemplate,
+        nodes: Rows,
+        comers: Sequence[_Comer],
+        taken: Sequence[_Taken] = (),
+        *,
+        stays: bool,
     ) -> Pod | None:
         """One to which others, some of another size, surely leave a node if they come first, and with the
-        replacement perhaps none."""
+        replacement, and those that are let in where the victim was, perhaps none."""
         state = self._simulation.state
         mark = hash((state.mark, *map(id, comers)))
         if self._last is None or self._last[0] != mark:
-            every, early = self._kept(comers), {id(c.pod.template) for c in comers if c.first}
+            alone = self._alone(comers)
+            every, early = self._kept(comers, alone=alone), {id(c.pod.template) for c in comers if c.first}
             last = [
-                (i, open_)
+                (i, open_, kept)
                 for i, (pod, open_, kept) in enumerate(every)
-                if kept == 1 < len(every) and id(pod.template) not in early
+                if 0 < kept <= 2 and len(every) > 1 and id(pod.template) not in early
             ]
-            self._last = mark, last
+            self._last = mark, last, alone
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
-        for i, open_ in self._last[1]:
+        at = state.table.index.get(victim.node_name, -1)
+        came = [(key, t, at) for key, t, _ in taken]
+        for i, open_, before in self._last[1]:
+            if before > 1 + bool(taken):
+                continue
             for row in nodes[open_[nodes]].tolist():
-                with state.removed(gone), state.also([(("replacement", "tried"), replacement, row)]):
-                    pod, _, kept = self._kept(comers)[i]
+                with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
+                    pod, _, kept = self._kept(comers, alone=self._last[2])[i]
                 if not kept:
                     return pod
         return None
+
+    def _alone(self, comers: Sequence[_Comer]) -> dict[int, Bools]:
+        """By template of which one pod comes, and whose constraints count no other comer: bool[N], the nodes
+        that these leave it."""
+        number = Counter(id(c.pod.template) for c in comers)
+        found: dict[int, Bools] = {}
+        for c in comers:
+            t = c.pod.template
+            asked = self._simulation.state.constraints(t, hard=True) if number[id(t)] == 1 else ()
+            others = (o.pod.template for o in comers if o is not c)
+            if not asked or any(a.counts(o.namespace, o.labels) for o in others for a in asked):
+                continue
+            placing, later = self._as_it_will_be()
+            nodes = later.state.table.none == later.state.table.none
+            with placing.state.removed([c.at]):
+                for a in asked:
+                    group = later.group(a, later.state.eligible(t, a))
+                    if group.size:
+                        admits = group.admits(group.counts(later.state), a.counts(t.namespace, t.labels))
+                        nodes = nodes & np.append(admits, True)[group.domain_of]
+            found[id(t)] = nodes
+        return found
 
     def _closed(
         self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
@@ -457,23 +538,26 @@ class SpokenFor:
         rows: Rows,
         comers: Sequence[_Comer],
         displaced: Sequence[_Comer],
-        taken: Sequence[tuple[Hashable, PodTemplate, int]] = (),
+        taken: Sequence[_Taken] = (),
         *,
         stays: bool,
     ) -> Pod | None:
         """One that finds no node with the replacement on one of the rows, where the displaced, and those on
-        that row, look for another. `taken`: who is let in, and has come to a node before."""
+        that row, look for another. `taken`: who is let in, and has come to the victim's node before."""
         (placing, _), chosen = self._as_it_will_be(), set(map(id, comers))
         state, other = placing.state, set(map(id, displaced))
-        gone: list[Hashable] = [("to come", id(c)) for c in self._now() if id(c) not in chosen]
+        gone: list[Hashable] = [c.at for c in self._now() if id(c) not in chosen]
         if not stays and key_of(victim) in state.pods:
             gone.append(key_of(victim))
+        moved = {former for *_, former in taken if former is not None}
+        gone += moved
+        at = state.table.index.get(victim.node_name, -1)
         for row in rows.tolist():
             self._tries -= 1
-            away = {("to come", id(c)): c for c in comers if id(c) in other or c.row == row}
+            away = {c.at: c for c in comers if (id(c) in other or c.row == row) and c.at not in moved}
             if self._tries < 0:
                 return next(iter(away.values()), comers[0]).pod
-            came = [*taken, (("replacement", "tried"), replacement, row)]
+            came = [*((key, t, at) for key, t, _ in taken), (("replacement", "tried"), replacement, row)]
             with state.removed([*gone, *away]), state.also(came):
                 left = placing.place(by_template((key, c.pod.template) for key, c in away.items()))
                 for key in placing.placed:
@@ -497,7 +581,7 @@ class SpokenFor:
             for key in later.nominated.keys() & {key_of(c.pod) for c in now}:
                 later.unnominate(key)
             for c in now:
-                later.add(("to come", id(c)), c.pod.template, c.row)
+                later.add(c.at, c.pod.template, c.row)
             placing = Placing(later, self._down, kept=self._simulation.daemons.kept)
             self._later = mark, (placing, self._simulation.over(later))
         return self._later[1]
@@ -521,10 +605,12 @@ class SpokenFor:
         before = (kept for *_, kept in self._kept(comers))
         return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
 
-    def _kept(self, comers: Sequence[_Comer], beside: Beside = ()) -> list[tuple[Pod, Bools, int]]:
+    def _kept(
+        self, comers: Sequence[_Comer], beside: Beside = (), alone: Mapping[int, Bools] | None = None
+    ) -> list[tuple[Pod, Bools, int]]:
         """One of the comers of each template; bool[N], the nodes that have room for it; and how many of these
         surely keep it, wherever the other comers go, and replacements `beside` them: 0 where that is not
-        known."""
+        known. `alone`: see `_alone`."""
         simulation, state = self._simulation, self._simulation.state
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}
@@ -538,9 +624,11 @@ class SpokenFor:
             t, others = pod.template, coming.copy()
             asks = self._asks(t)
             nodes = simulation.static(t) & ~self._down
+            if alone and id(t) in alone:
+                nodes = nodes & alone[id(t)]
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
-            kept = 0
-            if not (self._couples(t, number[id(t)]) or state.constraints(t, hard=True)):
+            kept, bound = 0, bool(state.constraints(t, hard=True)) and not (alone and id(t) in alone)
+            if not (bound or self._couples(t, number[id(t)])):
                 others.subtract(self._takes(t))
                 near = [o for o, rows in beside if open_[rows].any()]
                 for other in near:
@@ -548,14 +636,37 @@ class SpokenFor:
                 rows = np.flatnonzero(open_)
                 kept = never_filled(rows, free, asks, others)
                 if len(rows) and not kept:
-                    # That takes the others for divisible.
+                    # That takes the others for divisible, and for able to go anywhere.
                     whole = Counter(id(o) for o in near) + number
                     whole[id(t)] -= 1
-                    needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
-                    takes = [[self._takes(every[i]).get(r, 0) for r in asks] for i in whole]
-                    kept = int(not all_filled(needs, np.array(takes, np.int64), tuple(whole.values())))
+                    kept = int(
+                        not self._all_filled(rows, free, asks, [(every[i], n) for i, n in whole.items()])
+                    )
             found.append((pod, open_, kept))
         return found
+
+    def _all_filled(
+        self,
+        rows: Rows,
+        free: Mapping[str, Ints],
+        asks: Mapping[str, int],
+        others: Iterable[tuple[PodTemplate, int]],
+    ) -> bool:
+        """Whether others, each whole on a node that takes it, could leave no room on any of the rows."""
+        needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
+        # Those that differ in nothing that matters here are one kind.
+        kinds: dict[tuple[tuple[int, ...], bytes], int] = defaultdict(int)
+        for t, n in others:
+            takes, all_ = self._takes(t), self._asks(t)
+            there = [free[r][rows] >= amount for r, amount in all_.items() if r in free]
+            may = np.logical_and.reduce([self._simulation.static(t)[rows], *there])
+            if n and may.any():
+                kinds[tuple(takes.get(r, 0) for r in asks), may.tobytes()] += n
+        if not kinds:
+            return False
+        held = np.array([takes for takes, _ in kinds], np.int64)
+        may = np.array([np.frombuffer(where, np.bool_) for _, where in kinds])
+        return all_filled(needs, held, may, tuple(kinds.values()))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:

@@ -487,9 +487,11 @@ class Looking:
             return None  # `pod_refuses` says so
         judges = self.judges
         asked = [c.ask for c in PROTECTIONS if c.name in _OF_ANY_POD]
-        return self.look.room.needed(
-            pod, owner.uid, lambda p: not any(ask(j, p) for j in judges for ask in asked)
-        )
+
+        def may_go(p: Pod) -> bool:
+            return not any(j.budgets.forbids(p, pod) or any(ask(j, p) for ask in asked) for j in judges)
+
+        return self.look.room.needed(pod, owner.uid, may_go)
 
     def budgets(self) -> Reason | None:
         """A budget that allows nothing now lets a released pod go once its replacement is there."""

@@ -85,6 +85,11 @@ class CycleChecks:
             return (self.options,)  # `_settings` says so
         return (self.options, newest) if newest != self.options else (self.options,)
 
+    def asked_for(self, move: Move) -> list[ApprovalRules]:
+        """By what an approval of this move is asked for."""
+        rules = (o.planning.policy.approval for o in self.in_force())
+        return [r for r in rules if r.ask(move.pod.namespace)]
+
     def begin(self) -> None:
         """Reads what takes a request, while others read."""
         for one in (self.health, self.pause):
@@ -116,7 +121,9 @@ class PlanChecks(FreshLook):
         return self.look.destinations(move)
 
     def rather(self, move: Move) -> str:
-        return self.look.room.rather(move.pod)
+        """Nobody, where a person has chosen the pods that go."""
+        chosen = self.cycle.reviewed or self.cycle.asked_for(move)
+        return "" if chosen else self.look.room.rather(move.pod)
 
     def why_back(self, move: Move, pod: Pod, label: str, *, pending: bool) -> Reason | None:
         room, policy = self.look.room, self.cycle.options.planning.policy
@@ -308,14 +315,8 @@ def _share(a: AskedOfMove) -> Reason | None:
     return None
 
 
-def _ask(a: AskedOfMove) -> list[ApprovalRules]:
-    """By what an approval of this move is asked for."""
-    rules = (o.planning.policy.approval for o in a.cycle.in_force())
-    return [r for r in rules if r.ask(a.move.pod.namespace)]
-
-
 def _approved(a: AskedOfMove) -> Reason | None:
-    if not (rules := _ask(a)):
+    if not (rules := a.cycle.asked_for(a.move)):
         return None
     if a.cycle.approvals is None:
         return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
@@ -447,11 +448,10 @@ FINISH = (
         lambda a: a.looking.protects(_protected_owner),
         cost="read",
     ),
-    # Where a person has chosen this one, no other goes instead.
     Check(
         "the spread without it",
         "No hard constraint gets worse that would be better if another pod of its ReplicaSet went.",
-        lambda a: None if a.cycle.reviewed or _ask(a) else a.looking.needed(),
+        lambda a: a.looking.needed(),
         cost="read",
     ),
     *_CYCLE,

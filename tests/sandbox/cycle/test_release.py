@@ -1806,6 +1806,7 @@ def test_an_old_pod_of_an_earlier_process_that_the_spread_needs_by_now_is_given_
 
 
 def test_who_reviewed_a_plan_has_no_other_pod_go_instead(tmp_path: Path) -> None:
+    """Once it may not go any more, its replacement does."""
     memory, clock = Memory(SystemClock(), HistoryRules()), SystemClock()
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
@@ -1817,9 +1818,31 @@ def test_who_reviewed_a_plan_has_no_other_pod_go_instead(tmp_path: Path) -> None
         with connected(cluster, tmp_path) as c, leave:
             done = run_once(c, SLOW, clock=clock, reviewed=alone, around=around)
         cluster.settle()
-        assert (done.evicted, marks(cluster)) == (1, [])
-        assert at[first["name"]][0] == "a"
-        assert {name for name, node in at.items() if node[0] != "a"} <= names(cluster)
+        assert ([o.status for o in done.outcomes], marks(cluster)) == ([Fate.UNDONE], [])
+        assert {first["name"], *(name for name, node in at.items() if node[0] != "a")} <= names(cluster)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by itself", "approved"])
+def test_what_was_approved_does_not_go_where_a_constraint_would_get_worse(
+    asked: bool, tmp_path: Path
+) -> None:
+    rules = ApprovalRules(required=asked)
+    options = replace(SLOW, planning=replace(FIRST, policy=replace(FIRST.policy, approval=rules)))
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
+        cluster.settle()
+        approvals = Approvals(connection, "default", lambda: rules, SystemClock())
+        if asked:
+            cycle(cluster, tmp_path, options, approvals=approvals)
+            said = {APPROVE: cluster.store.get("ConfigMap", PLAN, "default")["data"]["revision"]}
+            cluster.store.modify(
+                "ConfigMap", PLAN, "default", lambda o: o["metadata"].update(annotations=said)
+            )
+        with once_when(lambda: both(cluster), lambda: none_left_in_a(cluster)):
+            report, _ = cycle(cluster, tmp_path, options, approvals=approvals)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+        assert marks(cluster) == []
 
 
 def test_one_whose_eviction_was_refused_does_not_go_instead(tmp_path: Path) -> None:
@@ -1840,6 +1863,26 @@ def test_one_whose_eviction_was_refused_does_not_go_instead(tmp_path: Path) -> N
         cycle(cluster, tmp_path, memory=memory, newest=switch)
         cluster.settle()
         assert len(refused) == 3
+        assert in_b <= names(cluster)
+
+
+def test_one_whose_own_budget_allows_nothing_does_not_go_instead(tmp_path: Path) -> None:
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
+    leaders = pdb("leaders", {"role": "leader"}, min_available=3)
+    with Cluster(objects(*BLOCKED, leaders), ready_after=0.1) as cluster:
+        cluster.settle()
+        in_b = {p["metadata"]["name"] for p in pods(cluster) if p["spec"]["nodeName"][0] == "b"}
+        with once_when(lambda: both(cluster), switch.off):
+            cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
+        label = {"role": "leader"}
+        for name in in_b:
+            cluster.store.modify("Pod", name, "default", lambda o: o["metadata"]["labels"].update(label))
+        others_of_a_go_elsewhere(cluster)
+        cluster.settle()
+        switch.on = True
+        cycle(cluster, tmp_path, memory=memory, newest=switch)
+        cluster.settle()
+        assert len(in_b) == 3
         assert in_b <= names(cluster)
 
 

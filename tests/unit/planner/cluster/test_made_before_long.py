@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.planner import plan
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.bystanders import all_filled
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.to_be_made import to_be_made
@@ -275,6 +275,10 @@ MOMENTS: dict[str, tuple[list[Any], int]] = {
     "one with a partition": ([gone().cpu(5), *partitioned()], 1),
     "one whose last pod is broken": ([gone().cpu(6), *broken_behind()], 2),
     "one that a quota refused a pod a moment ago": (refused_a_moment_ago(), 1),
+    "a set that may have been refused its only pod": (
+        objects(stateful_set("db").requests(cpu=3).selects(**ZONE_B).replicas(1).placed({})),
+        1,
+    ),
     "a rollout that a quota slows": ([gone().cpu("2500m"), *refused()], 1),
     "a drained pod beside a new one": (beside_a_new_one(), 2),
     "one beside a new one that is alike": (beside_a_new_sister(), 3),
@@ -623,19 +627,83 @@ def test_nor_do_drained_ones_that_find_their_nodes_in_another_order(cpu: str, mo
     assert len(plan(snapshot(machines, leaves, web(), drained)).moves) == moves
 
 
+def apart(sized: Any) -> Any:
+    """With a constraint of its own, that binds it to its siblings, and to nobody who is to come."""
+    return sized.spread("hostname", 1).placed({"a-3": 1, "c-0": 1, "c-1": 1})
+
+
+@pytest.mark.parametrize("own", [apart, lambda sized: sized.placed({"a-3": 1})], ids=["bound", "free"])
+@pytest.mark.parametrize("many", [2, 9])
+def test_nor_do_many_drained_ones_beside_one_that_has_siblings(own: Any, many: int) -> None:
+    big = own(deployment("big").requests(cpu="1000m"))
+    sizes = {2: ["500m", "200m"], 9: ["50m"] * 9}[many]
+    drained = [deployment(f"d{i}").requests(cpu=n).placed({"a-3": 1}) for i, n in enumerate(sizes)]
+    rooms = {"a-0": "1500m", "a-1": "1000m", "b-0": "1500m", "c-0": "1000m", "c-1": "1000m"}
+    machines = [node(n).zone("b" if n == "b-0" else "a").cpu(room) for n, room in rooms.items()]
+    leaves = node("a-3").zone("a").cpu(2).taint(LEAVES)
+    others = [] if own is apart else [workload("full").requests(cpu="1000m").placed({"c-0": 1, "c-1": 1})]
+    assert plan(snapshot(machines, leaves, web(), big, drained, others)).moves == ()
+
+
+def waiting(**cpu: str) -> list[Any]:
+    return [deployment(n).requests(cpu=c).selects(pool="x").placed({"": 1}) for n, c in cpu.items()]
+
+
+def ends_too() -> list[Json]:
+    """A pod of 300m on the victim's node that somebody has deleted, and nobody makes again."""
+    found = objects(workload("e").requests(cpu="300m").replicas(0).placed({"a-0": 1}))
+    found[-1]["metadata"] |= {"deletionTimestamp": ago(-20), "deletionGracePeriodSeconds": 30}
+    return found
+
+
+def drained_too(cpu: str) -> Any:
+    return deployment("wide").requests(cpu=cpu).placed({"z-0": 1})
+
+
+LET_IN: dict[str, tuple[str, list[Any]]] = {
+    "one that waits": ("500m", waiting(w1="1000m")),
+    "two of two owners that wait": ("500m", waiting(w1="450m", w2="460m")),
+    "one that waits, once another pod has ended, too": ("500m", [*waiting(w1="1200m"), *ends_too()]),
+    "a drained one that has no other node": ("500m", [drained_too("1000m")]),
+    "a drained one that has another node": (
+        "300m", [drained_too("600m"), node("a-1").zone("a").cpu("600m")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["evict", "replaceFirst"])
+@pytest.mark.parametrize(("left", "others"), LET_IN.values(), ids=LET_IN)
+def test_whoever_the_victims_room_lets_in_takes_no_drained_pods_node(
+    left: str, others: list[Any], method: Any
+) -> None:
+    """The drained one has a-0 alone, without the move."""
+    drained = deployment("d0").requests(cpu="250m").selects(pool="x").placed({"z-0": 1})
+    ending = "300m" if any(isinstance(o, dict) for o in others) else "0"
+    room = 1000 + int(left.removesuffix("m")) + int(ending.removesuffix("m"))
+    machines = [node("a-0").zone("a").cpu(f"{room}m").label("pool", "x"), node("b-0").zone("b").cpu("500m")]
+    leaves = node("z-0").zone("a").cpu(4).taint(LEAVES)
+    one = deployment("web").spread("zone", 1, selector={"owner": "web"}).requests(cpu="500m")
+    things = snapshot(machines, leaves, one.placed({"a-0": 2}), drained, others)
+    options = PlanOptions(policy=PolicyOptions(method=method))
+    assert plan(things, options).moves == ()
+    alone = snapshot(machines, leaves, one.placed({"a-0": 2}), drained)
+    assert plan(alone, options).moves
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_whole_pods_fill_nodes_or_do_not_as_by_trying_every_way(seed: int) -> None:
     rng = Random(seed)
     needs = np.array([[rng.randint(1, 9) for _ in range(2)] for _ in range(rng.randint(1, 3))])
     takes = np.array([[rng.randint(0, 6) for _ in range(2)] for _ in range(rng.randint(1, 3))])
     numbers = tuple(rng.randint(1, 2) for _ in takes)
+    may = np.array([[rng.random() < 0.8 for _ in needs] for _ in takes])
     pods = [i for i, n in enumerate(numbers) for _ in range(n)]
 
     def full(way: tuple[int, ...]) -> bool:
         held = np.zeros_like(needs)
         for pod_, at in zip(pods, way, strict=True):
-            held[at] += takes[pod_]
+            held[at] += takes[pod_] * may[pod_, at]
         return bool((held >= needs).any(axis=1).all())
 
     ways = product(range(len(needs)), repeat=len(pods))
-    assert all_filled(needs, takes, numbers) is any(map(full, ways))
+    assert all_filled(needs, takes, may, numbers) is any(map(full, ways))
