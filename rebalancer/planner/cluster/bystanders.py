@@ -34,8 +34,9 @@ _PLENTY, _IN_EACH = 16, 4
 each domain of its constraints."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
-_CHOICES = 256
-"""Choices of several pods, so many of each kind, that are told apart."""
+_FEW, _CHOICES = 16, 256
+"""So many pods to come are asked about exactly; and choices of several, so many of each kind, that are
+told apart."""
 Beside = Sequence[tuple[PodTemplate, Rows]]
 """Replacements, each with the nodes where it may land."""
 
@@ -211,6 +212,7 @@ class SpokenFor:
         self._left: tuple[int, dict[str, Ints]] | None = None
         self._last: tuple[int, list[tuple[int, Bools, int]], dict[int, Bools]] | None = None
         self._later: tuple[int, tuple[Placing, Simulation]] | None = None
+        self._able: tuple[int, dict[tuple[int, int], list[list[_Taken]]]] = 0, {}
         self._tries = _TRIES
 
     def _scarce(self, pods: Sequence[PodTemplate], given: Mapping[str, Ints]) -> set[int]:
@@ -394,8 +396,15 @@ class SpokenFor:
         self, victim: Pod, at: int, comers: Sequence[_Comer], here: Sequence[_Comer]
     ) -> list[list[_Taken]]:
         """Who may come to the victim's node (row `at`) once it is gone, and all that ends, before those that
-        are to come `here`: pods that found no node, and comers for which there was no room there. As many of
-        each template as find room, and several together, the largest first, and the smallest."""
+        are to come `here`: pods that found no node, and of few comers those for which there was no room
+        there. As many of each template as find room, and several together, the largest first, and the
+        smallest."""
+        mark = hash((self._simulation.state.mark, *map(id, comers)))
+        if self._able[0] != mark:
+            self._able = mark, {}
+        known = self._able[1].get((id(victim.template), at))
+        if known is not None:
+            return known
         (placing, later), room = self._as_it_will_be(), self._room(comers)
         state, own = placing.state, dict(self._simulation.state.holds(victim.template))
         kept = [dict(self._simulation.state.holds(c.pod.template)) for c in here]
@@ -403,7 +412,7 @@ class SpokenFor:
         some: dict[int, list[_Taken]] = defaultdict(list)
         for i, t in enumerate(chain.from_iterable(self._in_vain.values())):
             some[id(t)].append((("let in", i), t, None))
-        for c in comers:
+        for c in comers if len(comers) <= _FEW else ():
             if c.row != at:
                 some[id(c.pod.template)].append((("let in", c.at), c.pod.template, c.at))
         free, able = dict[str, int](), list[tuple[float, list[_Taken]]]()
@@ -417,6 +426,8 @@ class SpokenFor:
             before = all(free[r] - own.get(r, 0) >= n for r, n in asks.items())
             if any(free[r] < n for r, n in asks.items()) or (before and there[0][2] is not None):
                 continue
+            if not self._simulation.static(t)[at]:
+                continue
             with state.removed(gone):
                 if later.framework(t).feasible(t)[at]:
                     able.append((max((n / max(free[r], 1) for r, n in asks.items()), default=0.0), there))
@@ -424,7 +435,8 @@ class SpokenFor:
         ways = [[there] for _, there in able]
         if len(able) > 1:
             ways += [[there for _, there in able], [there for _, there in reversed(able)]]
-        return [self._together_in(way, free) for way in ways]
+        found = self._able[1][id(victim.template), at] = [self._together_in(way, free) for way in ways]
+        return found
 
     def _together_in(self, way: Iterable[Iterable[_Taken]], free: Mapping[str, int]) -> list[_Taken]:
         """Those that find room, one after the other."""
@@ -477,7 +489,7 @@ class SpokenFor:
         that these leave it."""
         number = Counter(id(c.pod.template) for c in comers)
         found: dict[int, Bools] = {}
-        for c in comers:
+        for c in comers if len(comers) <= _FEW else ():
             t = c.pod.template
             asked = self._simulation.state.constraints(t, hard=True) if number[id(t)] == 1 else ()
             others = (o.pod.template for o in comers if o is not c)
@@ -635,7 +647,7 @@ class SpokenFor:
                     others.update(self._takes(other))
                 rows = np.flatnonzero(open_)
                 kept = never_filled(rows, free, asks, others)
-                if len(rows) and not kept:
+                if len(rows) and not kept and len(comers) <= _FEW:
                     # That takes the others for divisible, and for able to go anywhere.
                     whole = Counter(id(o) for o in near) + number
                     whole[id(t)] -= 1
