@@ -428,9 +428,11 @@ class SpokenFor:
                 continue
             if not self._simulation.static(t)[at]:
                 continue
-            with state.removed(gone):
-                if later.framework(t).feasible(t)[at]:
-                    able.append((max((n / max(free[r], 1) for r, n in asks.items()), default=0.0), there))
+            if self._couples(t, len(there)) or state.constraints(t, hard=True):
+                with state.removed(gone):
+                    if not later.framework(t).feasible(t)[at]:
+                        continue
+            able.append((max((n / max(free[r], 1) for r, n in asks.items()), default=0.0), there))
         able.sort(key=lambda one: -one[0])
         ways = [[there] for _, there in able]
         if len(able) > 1:
