@@ -274,7 +274,8 @@ def _all(template: PodTemplate) -> Iterator[Container]:
 
 # LimitRanges: what one container, or one pod, may ask for.
 #
-# Rule: kubernetes plugin/pkg/admission/limitranger. What a container does not state is set first.
+# Rule: kubernetes plugin/pkg/admission/limitranger. What a container does not state is set first. Then no
+# container's limit may be above the pod's (pkg/apis/core/validation, ``validatePodResourceConsistency``).
 
 
 def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | None:
@@ -298,6 +299,15 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
                     {},
                     "correct the owner's template, or the LimitRange",
                 )
+    for c in containers:
+        if above := sorted(r for r, n in c.limits.items() if n > asked.pod_level_limits.get(r, n)):
+            return Reason(
+                ReasonCode.REPLACEMENT_REFUSED,
+                f"a LimitRange of namespace {asked.namespace} would give container {c.name} of its "
+                f"replacement more {', '.join(above)} as its limit than the pod has: none is admitted",
+                {},
+                "state the container's limit in the owner's template, or lower the LimitRange's default",
+            )
     for c in (*containers, *inits):
         if above := sorted(r for r, n in c.requests.items() if n > c.limits.get(r, n)):
             return Reason(

@@ -47,10 +47,11 @@ def _minor(node: Node) -> int:
 
 
 def _system(node: Node) -> str:
-    """The distribution, which decides whether it has AppArmor, without its version: of "Ubuntu 24.04.2 LTS"
-    the first word. A node that does not say is like no other."""
+    """The distribution with its first number, which decide whether it has AppArmor: SLES 16 has none. "" of a
+    node that is yet to be added; one that does not say is like no other."""
     info = node.status.node_info
-    return re.split(r"\d", info.os_image if info is not None else "")[0].strip() or node.name
+    found = re.match(r"\D*\d*", info.os_image) if info is not None else None
+    return "" if info is None else (found[0] if found is not None else "") or node.name
 
 
 def _of_one_pod(node: Node) -> bool:
@@ -294,7 +295,7 @@ class Kubelets:
         systems = self._table.answers(_system)
         of = dict(zip(self._table.names, systems, strict=True))
         armed = (p for g in self._snapshot.live if g.template.app_armor for p in g.pods)
-        seen = {of.get(p.node_name) for p in armed if p.phase == "Running"}
+        seen = {of.get(p.node_name) for p in armed if p.phase == "Running"} | {""}
         return np.array([system not in seen for system in systems], np.bool_)
 
     def _drivers(self, template: PodTemplate) -> Collection[str]:

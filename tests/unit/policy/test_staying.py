@@ -393,7 +393,8 @@ ARMOR: dict[str, tuple[Json, str, Json, int]] = {
     "another system, by annotation": (annotated("runtime/default"), "Other Linux", {}, 0),
     "a node that does not say": (armored("RuntimeDefault"), "", {}, 0),
     "the same system": (armored("RuntimeDefault"), "Some Linux 24.04 LTS", {}, 2),
-    "another version of it": (armored("RuntimeDefault"), "Some Linux 24.10", {}, 2),
+    "another release of it": (armored("RuntimeDefault"), "Some Linux 24.10", {}, 2),
+    "another version of it": (armored("RuntimeDefault"), "Some Linux 25.04 LTS", {}, 0),
     "another on which such a pod runs": (
         armored("RuntimeDefault"), "Other Linux", annotated("runtime/default"), 2,
     ),

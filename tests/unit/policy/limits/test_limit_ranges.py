@@ -73,6 +73,18 @@ CASES: dict[str, tuple[dict[str, Any], PodTemplate, str]] = {
         of("Pod", min="1"), whole(999, 2000), "cpu is at least 1",
     ),
     "the whole pod, whose limit stands for its request": (of("Pod", min="2"), whole(0, 2000), ""),
+    "a default limit above the whole pod's": (
+        of("Container", default="500m"), whole(100, 200), "more cpu as its limit than the pod has",
+    ),
+    "a maximum above it, which is the default, too": (
+        of("Container", max="500m"), whole(100, 200), "more cpu as its limit than the pod has",
+    ),
+    "a default limit that is the whole pod's": (of("Container", default="200m"), whole(100, 200), ""),
+    "one above it of an init container alone": (
+        of("Container", default="500m"),
+        replace(whole(100, 200), containers=(asks(100, 200),), init_containers=(asks(0, 0, "i"),)),
+        "",
+    ),
     "claims": (of("PersistentVolumeClaim", max={"storage": "1Gi"}), template(asks()), ""),
 }  # fmt: skip
 
