@@ -37,6 +37,8 @@ _WAYS = 64
 _FEW, _CHOICES = 16, 256
 """So many pods to come are asked about exactly; and choices of several, so many of each kind, that are
 told apart."""
+_ON_A_NODE = 256
+"""So many pods of one template, at most, may come to one node."""
 Beside = Sequence[tuple[PodTemplate, Rows]]
 """Replacements, each with the nodes where it may land."""
 
@@ -207,7 +209,8 @@ class SpokenFor:
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
         for p, _ in nowhere:
-            self._in_vain.setdefault(id(p.template), []).append(p.template)
+            alike = self._in_vain.setdefault(id(p.template), [])
+            alike += [p.template] * (len(alike) < _ON_A_NODE)
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left: tuple[int, dict[str, Ints]] | None = None
         self._last: tuple[int, list[tuple[int, Bools, int]], dict[int, Bools]] | None = None
