@@ -497,8 +497,8 @@ def test_an_answer_older_than_what_the_watch_has_is_not_believed(world: World, k
 def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
     before = len(world.server.accesses)
     assert [world.code() for _ in range(5)] == [None] * 5
-    # Of one node and of the pods there only versions are asked for. One object of a kind is asked for whenever
-    # it is watched anew, by whomever: whether history was lost.
+    # Of one node and of the pods there only versions are asked for. One object of a kind is asked for
+    # whenever it is watched anew, by whomever: whether history was lost.
     lists = [a for a in world.server.accesses[before:] if a.verb == "list" and not a.fields and a.limit != 1]
     # Kinds of which all may matter are few objects, read every few seconds.
     assert {a.resource for a in lists if not a.namespace} <= {"namespaces", "priorityclasses"}
