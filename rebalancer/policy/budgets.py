@@ -66,6 +66,26 @@ class Budget(Struct, frozen=True, eq=False):
         desired = self.budget.status.desired_healthy
         return not (desired > 0 and self.healthy >= desired)
 
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why it allows no eviction of this pod at present; None if it does."""
+        if self.stale:
+            return Reason(
+                ReasonCode.PDB_STALE,
+                f"PodDisruptionBudget {self.key} has not been observed by its controller since it changed",
+                {},
+                "wait; if it stays so, look at kube-controller-manager",
+            )
+        if self.allowed > 0 or not self.costs(pod):
+            return None
+        status = self.budget.status
+        return Reason(
+            ReasonCode.PDB_EXHAUSTED,
+            f"PodDisruptionBudget {self.key} allows no disruption now: {self.healthy} of "
+            f"{status.expected_pods} pods healthy, {status.desired_healthy} needed",
+            {"healthy": self.healthy, "needed": status.desired_healthy},
+            "run more replicas than the budget needs, or allow maxUnavailable: 1",
+        )
+
 
 class Budgets:
     """All budgets of a snapshot, looked up by pod."""
@@ -94,8 +114,7 @@ class Budgets:
     def forbids(self, pod: Pod, instead_of: Pod) -> bool:
         """Whether a budget keeps the pod from going in place of another one, which it does not cover."""
         others = {b.key for b in self.of(instead_of)}
-        own = (b for b in self.of(pod) if b.key not in others)
-        return any(b.stale or (b.costs(pod) and b.allowed < 1) for b in own)
+        return any(b.why_not(pod) for b in self.of(pod) if b.key not in others)
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why its budgets allow no eviction of this pod at present; None if they do."""
@@ -108,24 +127,7 @@ class Budgets:
                 {"budgets": len(covering)},
                 "narrow the selectors until one budget covers the pod",
             )
-        for b in covering:
-            if b.stale:
-                return Reason(
-                    ReasonCode.PDB_STALE,
-                    f"PodDisruptionBudget {b.key} has not been observed by its controller since it changed",
-                    {},
-                    "wait; if it stays so, look at kube-controller-manager",
-                )
-            if b.costs(pod) and b.allowed < 1:
-                status = b.budget.status
-                return Reason(
-                    ReasonCode.PDB_EXHAUSTED,
-                    f"PodDisruptionBudget {b.key} allows no disruption now: {b.healthy} of "
-                    f"{status.expected_pods} pods healthy, {status.desired_healthy} needed",
-                    {"healthy": b.healthy, "needed": status.desired_healthy},
-                    "run more replicas than the budget needs, or allow maxUnavailable: 1",
-                )
-        return None
+        return next(filter(None, (b.why_not(pod) for b in covering)), None)
 
 
 class Allowance:

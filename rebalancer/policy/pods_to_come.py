@@ -64,6 +64,7 @@ class PodsToCome:
             return False
         return owner.kind != "StatefulSet" or ordinal(pod) in ordinals(owner)
 
+    @remembered(by=lambda owner: owner.key)
     def doubt(self, owner: Workload) -> int:
         """0: the owner makes another pod in any case, at once; 1: after a while, as a Job does; 2: perhaps
         never. A release may stop at a step. Where its Deployment is being deleted an owner makes pods until
@@ -115,12 +116,14 @@ class PodsToCome:
                 found.append((w, min(number, _MOST)))
         return found
 
+    @remembered(by=lambda owner: owner.key)
     def _lacks(self, owner: Workload) -> int:
         """How many pods the owner is short of, or less than 0. A set that is scaled in makes those that it
         wants before it takes the others away."""
         there = self._active(owner)
         if owner.kind == "StatefulSet":
-            there = [p for p in there if ordinal(p) in ordinals(owner)]
+            wanted = ordinals(owner)
+            there = [p for p in there if ordinal(p) in wanted]
         return owner.replicas - len(there) - self._expected.get(owner.metadata.uid, 0)
 
     def claims(self, owner: Workload, number: int) -> Iterator[tuple[Volume, ...]]:

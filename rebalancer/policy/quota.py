@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from math import inf
 
 import msgspec
@@ -299,24 +300,22 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
                     {},
                     "correct the owner's template, or the LimitRange",
                 )
-    for c in containers:
-        if above := sorted(r for r, n in c.limits.items() if n > asked.pod_level_limits.get(r, n)):
-            return Reason(
-                ReasonCode.REPLACEMENT_REFUSED,
-                f"a LimitRange of namespace {asked.namespace} would give container {c.name} of its "
-                f"replacement more {', '.join(above)} as its limit than the pod has: none is admitted",
-                {},
-                "state the container's limit in the owner's template, or lower the LimitRange's default",
-            )
-    for c in (*containers, *inits):
-        if above := sorted(r for r, n in c.requests.items() if n > c.limits.get(r, n)):
-            return Reason(
-                ReasonCode.REPLACEMENT_REFUSED,
-                f"a LimitRange of namespace {asked.namespace} would give container {c.name} of its "
-                f"replacement less {', '.join(above)} as its limit than it requests: none is admitted",
-                {},
-                "state the limit in the owner's template, or raise the LimitRange's default",
-            )
+    # Of init containers only their own requests are compared.
+    bounded = ((c, asked.pod_level_limits) for c in containers)
+    for c, most in chain(bounded, ((c, dict[str, int]()) for c in inits)):
+        over = (
+            (c.limits, most, "more {} as its limit than the pod has", "lower"),
+            (c.requests, c.limits, "less {} as its limit than it requests", "raise"),
+        )
+        for amounts, limits, what, do in over:
+            if above := sorted(r for r, n in amounts.items() if n > limits.get(r, n)):
+                return Reason(
+                    ReasonCode.REPLACEMENT_REFUSED,
+                    f"a LimitRange of namespace {asked.namespace} would give container {c.name} of its "
+                    f"replacement {what.format(', '.join(above))}: none is admitted",
+                    {},
+                    f"state the limit in the owner's template, or {do} the LimitRange's default",
+                )
     return None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from weakref import ref
 
@@ -17,9 +16,9 @@ from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.plugins.node_volume_limits import free_places, limits
-from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.planner.cluster.filled import all_filled, never_filled
 from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, ties, topology_keys
@@ -34,9 +33,8 @@ _PLENTY, _IN_EACH = 16, 4
 each domain of its constraints."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
-_FEW, _CHOICES = 16, 256
-"""So many pods to come are asked about exactly; and choices of several, so many of each kind, that are
-told apart."""
+_FEW = 16
+"""So many pods to come are asked about exactly."""
 _ON_A_NODE = 256
 """So many pods of one template, at most, may come to one node."""
 Beside = Sequence[tuple[PodTemplate, Rows]]
@@ -69,50 +67,6 @@ def _only_repels(template: PodTemplate) -> bool:
     return not near and all(
         t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms
     )
-
-
-def never_filled(
-    rows: Rows, free: Mapping[str, Ints], asks: Mapping[str, int], coming: Mapping[str, int]
-) -> int:
-    """How many of these nodes surely keep room for a pod wherever others go that hold so much together, with
-    `PODS` their number. `free`: int64[N] by resource."""
-    for r, amount in asks.items():
-        rows = rows[free[r][rows] >= amount]
-    filled = 0
-    for r, amount in asks.items():
-        # Those that are filled most cheaply could be full.
-        costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
-        filled += int(np.searchsorted(costs, coming.get(r, 0), side="right"))
-    # Each pod fills one node at most.
-    return max(0, len(rows) - min(filled, coming.get(PODS, filled)))
-
-
-def all_filled(needs: Ints, takes: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
-    """Whether so many pods of each kind, each whole on one node, could fill all nodes. `needs`: int64[K, R],
-    a node is full by so much of any resource; `takes`: int64[T, R]; `may`: bool[T, K], the nodes that a kind
-    can go to. True where they are too many to tell."""
-    if np.prod(np.array(numbers) + 1.0) > _CHOICES:
-        return True
-    together, possible, at = _unions(numbers)
-    held, reached = together @ takes, np.arange(len(together)) == 0
-    for need, here in zip(needs, may.T, strict=True):
-        fills = (held >= need).any(axis=1) & (together[:, ~here] == 0).all(axis=1)
-        pairs = possible & reached[:, None] & fills
-        reached = np.zeros_like(reached)
-        reached[at[pairs]] = True
-    return bool(reached.any())
-
-
-@lru_cache(maxsize=32)
-def _unions(numbers: tuple[int, ...]) -> tuple[Ints, Bools, Ints]:
-    """int64[S, T]: every choice of so many of each; bool[S, S]: which of them can be made together; and
-    int64[S, S]: the choice that two of them are then."""
-    shape = tuple(n + 1 for n in numbers)
-    every = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
-    sums: Ints = every[:, None, :] + every[None, :, :]
-    possible: Bools = np.logical_and.reduce(sums <= np.array(numbers), axis=-1)
-    at: Ints = np.ravel_multi_index(tuple(np.moveaxis(np.minimum(sums, numbers), -1, 0)), shape)
-    return every, possible, at
 
 
 class _Comer(Struct, frozen=True, eq=False):

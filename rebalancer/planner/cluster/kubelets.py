@@ -238,7 +238,8 @@ class Kubelets:
         if template.read_only_throughout:
             without = self._unable(_with_read_only, template.handler)
             yield Unfit("whose runtime has no recursive read-only mounts", without)
-        yield Unfit(_ALLOTTED, self._allotted, "wait until the pods with such claims have gone")
+        if self._allotted.any():
+            yield Unfit(_ALLOTTED, self._allotted, "wait until the pods with such claims have gone")
         if template.app_armor:
             yield Unfit(_UNARMED, self._unarmed, _ARM)
         if template.strict_groups:
