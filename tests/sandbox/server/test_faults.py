@@ -150,7 +150,8 @@ def test_a_watch_that_says_gone_or_nonsense(server: ApiServer, http: urllib3.Poo
 
 def test_a_watch_that_falls_silent(server: ApiServer) -> None:
     server.faults.add(Delay(math.inf, after_events=2), verb="watch")
-    with urllib3.PoolManager(retries=False, timeout=0.3) as http:
+    # Far longer than the watch would last, and than a busy machine takes for the first two.
+    with urllib3.PoolManager(retries=False, timeout=5) as http:
         seen: list[dict[str, Any]] = []
         with pytest.raises(ReadTimeoutError):
             iter_into(seen, watched(http, server))
