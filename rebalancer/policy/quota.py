@@ -342,6 +342,38 @@ def added(
     return None
 
 
+def _given_before(
+    ranges: Iterable[LimitRange], asked: PodTemplate, made: PodTemplate, said: str
+) -> Reason | None:
+    """Why the replacement asks for less than it is planned with: a LimitRange gave it to the pod, which
+    `said` so, and none does now. A quota may demand it, and other nodes may have room. `made`: the owner's
+    template."""
+    every = [(r, item) for r in ranges for item in r.spec.limits]
+    planned = {c.name: c for c in _all(asked)}
+    for c in _all(made):
+        was, new = planned.get(c.name, c), _filled(c, every)
+        less = {r for r in was.limits if _gave(said, "limit", c) and r not in new.limits}
+        if _gave(said, "request", c):
+            less |= {r for r, n in was.requests.items() if new.requests.get(r, 0) < n and r not in c.requests}
+        if less:
+            return Reason(
+                ReasonCode.REPLACEMENT_REFUSED,
+                f"a LimitRange of namespace {asked.namespace} gave container {c.name} "
+                f"{', '.join(sorted(less))}, and none gives so much now: its replacement may be refused for "
+                "that, or go elsewhere",
+                {},
+                "state these requests and limits in the owner's template",
+            )
+    return None
+
+
+def _gave(said: str, what: str, container: Container) -> bool:
+    """Whether a pod says that LimitRanges gave this container requests, or limits; also where what it says is
+    too long to be kept whole."""
+    ends = f" {what} for container {container.name}", f" {what} for init container {container.name}"
+    return said.endswith("…") or any(part.endswith(ends) for part in said.split("; "))
+
+
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:
     requests, limits = dict(container.requests), dict(container.limits)
     for _, item in every:
@@ -379,11 +411,16 @@ def _broken(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[s
 # what they add, it is older than they are, or they are off: it stays.
 
 
-class Admission(Struct, frozen=True, kw_only=True):
-    """What plugins go by now, as far as it was read."""
+_BY_RANGES = "kubernetes.io/limit-ranger"
+"""Annotation by which a pod tells that LimitRanges gave it some of its requests and limits."""
 
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """What plugins go by now, as far as it was read. `pod`: the annotations of the pod that is replaced."""
+
+    pod: Mapping[str, str] = {}
     namespace: ObjectMeta | None = None
-    ranges: tuple[LimitRange, ...] = ()
+    ranges: tuple[LimitRange, ...] | None = None
     runtime_class: RuntimeClass | None = None
     priority_class: PriorityClass | None = None
 
@@ -395,9 +432,12 @@ def not_as_planned(asked: PodTemplate, owner: Workload, by: Admission) -> Reason
 
 
 def _by_ranges(asked: PodTemplate, made: PodTemplate, by: Admission) -> Reason | None:
+    if by.ranges is None:
+        return None
     stated = (asked, made) if made is not asked else (asked,)
     refused = next(filter(None, (out_of_range(by.ranges, t) for t in stated)), None)
-    return refused or added(by.ranges, asked, made)
+    less = _given_before(by.ranges, asked, made, by.pod.get(_BY_RANGES, ""))
+    return refused or added(by.ranges, asked, made) or less
 
 
 def _by_node_selector(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:

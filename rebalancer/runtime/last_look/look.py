@@ -211,7 +211,8 @@ def why_not(move: Move, owner: Workload, reads: AdmissionReads) -> Reason | None
     _, runs = there.get("RuntimeClass", ("", None))
     _, ranks = there.get("PriorityClass", ("", None))
     by = Admission(
-        ranges=reads.limit_ranges(owner.namespace) or (),
+        pod=move.pod.annotations,
+        ranges=reads.limit_ranges(owner.namespace),
         runtime_class=runs if isinstance(runs, RuntimeClass) else None,
         priority_class=ranks if isinstance(ranks, PriorityClass) else None,
     )

@@ -322,10 +322,49 @@ def test_a_limit_range_that_is_younger_than_the_pods(case: str, when: str) -> No
     assert said in says(cycle(sized(pod, template), lambda s: s.store.create(made), when))
 
 
+def by_ranges(pod: Json, said: str) -> list[Json]:
+    """As LimitRanger leaves pods whose template states nothing."""
+    made = sized(pod, {})
+    for o in made:
+        if o["kind"] == "Pod":
+            o["metadata"].setdefault("annotations", {})["kubernetes.io/limit-ranger"] = said
+    return made
+
+
+GIVEN = {**ASKS, "limits": {"cpu": "200m"}}
+SAID = "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
+
+
 def test_one_by_which_the_pods_were_made_keeps_nothing() -> None:
     item = {"defaultRequest": {"cpu": "100m"}, "default": {"cpu": "200m"}}
-    made = sized({**ASKS, "limits": {"cpu": "200m"}}, {})
+    made = by_ranges(GIVEN, SAID)
     assert cycle(made, lambda s: s.store.create(limits(**item))).evictions() == 2
+
+
+OTHERS: dict[str, tuple[str, Json | None, int]] = {
+    "is gone": (SAID, None, 0),
+    "is gone, said at length": (SAID[:64] + "x" * 300, None, 0),
+    "gives a smaller request": (SAID, {"defaultRequest": {"cpu": "50m"}, "default": {"cpu": "200m"}}, 0),
+    "gives a smaller limit": (SAID, {"defaultRequest": {"cpu": "100m"}, "default": {"cpu": "150m"}}, 2),
+    "gives no limit": (SAID, {"defaultRequest": {"cpu": "100m"}}, 0),
+    "gave another container something": (SAID.replace("container c", "container other"), None, 2),
+}
+
+
+@WHEN
+@pytest.mark.parametrize(("said", "item", "evictions"), OTHERS.values(), ids=OTHERS)
+def test_one_by_which_the_pods_were_made_and_that(
+    said: str, item: Json | None, evictions: int, when: str
+) -> None:
+    def change(server: ApiServer) -> None:
+        server.store.delete("LimitRange", "defaults", "default")
+        if item is not None:
+            server.store.create(limits(**item))
+
+    then = limits(defaultRequest={"cpu": "100m"}, default={"cpu": "200m"})
+    run = cycle([*by_ranges(GIVEN, said), then], change, when)
+    assert evictions or "none gives so much now" in says(run)
+    assert run.evictions() == evictions
 
 
 @WHEN
