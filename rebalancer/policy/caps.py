@@ -36,7 +36,8 @@ class Caps:
 
     A cap in percent is of the replicas for a cap per owner, else of the pods that run there: of the node's
     pods for the cap per node, and so on. What this cycle has evicted from a node or a domain counts as if it
-    still ran there, so that a cap does not shrink while it is used.
+    still ran there, and its replacements there do not, so that a cap neither shrinks nor grows while it is
+    used.
     """
 
     def __init__(self, options: PolicyOptions, snapshot: Snapshot, owners: Owners) -> None:
@@ -60,6 +61,8 @@ class Caps:
         pods = snapshot.pods if options.max_per_domain is not None else ()
         self._keys = sorted(spread_keys({id(p.template): p.template for p in pods}.values()))
         self._gone = Counter(key for e in earlier.this_cycle for key in self._of_cycle(e))
+        landed = (Evicted("", "", e.landed, ()) for e in earlier.this_cycle)
+        self._came = Counter(key for e in landed for key in self._of_cycle(e))
         self._spent = Counter(self._gone)
         self._times = {(_HOUR, ""): earlier.last_hour}
         self._times |= {(_DAY, owner): times for owner, times in earlier.last_day.items()}
@@ -70,10 +73,7 @@ class Caps:
 
         `domains`: those (key=value) of which the move mends a constraint.
         """
-        owner = self._owners.of(pod)
-        top = self._owners.top(owner).counted_as if owner is not None else ""
-        evicted = Evicted(top, pod.namespace, pod.node_name, tuple(domains))
-        keys = [*self._of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
+        top, keys = self._counted(pod, domains)
         for key in keys:
             limit = self._limits.get(key[0])
             if limit is None:
@@ -83,6 +83,17 @@ class Caps:
                 return self._reached(key, top, limit, most)
         self._spent.update(keys)
         return None
+
+    def count(self, pod: Pod, domains: Iterable[str]) -> None:
+        """Counts an eviction that has been sent, whatever the caps say of it."""
+        self._spent.update(self._counted(pod, domains)[1])
+
+    def _counted(self, pod: Pod, domains: Iterable[str]) -> tuple[str, list[_Key]]:
+        """Its topmost owner (Kind/namespace/name), and all that it is counted for."""
+        owner = self._owners.of(pod)
+        top = self._owners.top(owner).counted_as if owner is not None else ""
+        evicted = Evicted(top, pod.namespace, pod.node_name, tuple(domains))
+        return top, [*self._of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
 
     def _of_cycle(self, e: Evicted) -> Iterable[_Key]:
         """Its domains are all of the node, whichever of them the move is about; those it is about are known
@@ -122,11 +133,12 @@ class Caps:
         if what == _HOUR:
             return self._running()[_TOTAL, ""]
         if what != _DOMAIN:
-            return self._running()[key] + (self._gone[key] if what == _NODE else 0)
+            return self._running()[key] + (self._gone[key] - self._came[key] if what == _NODE else 0)
         if name not in self._domains:
             label, _, value = name.partition("=")
             here = (node for node, labels in self._labels.items() if labels.get(label) == value)
-            self._domains[name] = sum(self._running()[_NODE, node] for node in here) + self._gone[key]
+            running = sum(self._running()[_NODE, node] for node in here)
+            self._domains[name] = running + self._gone[key] - self._came[key]
         return self._domains[name]
 
     def _running(self) -> Counter[_Key]:

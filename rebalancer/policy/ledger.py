@@ -708,9 +708,11 @@ def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
 # The evictions that caps count: those of the present cycle, of the last hour and of the last day.
 
 
-def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
+def earlier(
+    ledger: Ledger, *, now: float, cycle: str, domains: Callable[[str], Iterable[str]] = lambda _: ()
+) -> Earlier:
     """The evictions that count at `now`, whatever became of them; only time makes them count no more. What is
-    open may be evicted at this moment."""
+    open may be evicted at this moment. `domains`: those (key=value) of a node when the cycle began."""
     by_owner: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for e in ledger.entries:
         at = now if e.fate in OPEN else e.at
@@ -720,7 +722,9 @@ def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
         by_owner[owner] += [(c.at, c.evictions) for c in counts]
     return Earlier(
         this_cycle=tuple(
-            Evicted(e.owner, e.namespace, e.node, e.leaves) for e in ledger.entries if e.cycle == cycle
+            Evicted(e.owner, e.namespace, e.node, (*e.leaves, *domains(e.node)), e.landed)
+            for e in ledger.entries
+            if e.cycle == cycle
         ),
         last_hour=tuple((at, n) for each in by_owner.values() for at, n in each if now - at < HOUR),
         last_day={owner: tuple(each) for owner, each in by_owner.items()},

@@ -100,12 +100,14 @@ class Approved(Struct, frozen=True):
 
 class Evicted(Struct, frozen=True):
     """An eviction of the present cycle. `owner`: Kind/namespace/name of the topmost; `domains`: key=value of
-    each domain of which the move was to mend a constraint."""
+    each domain of which the move was to mend a constraint, and of each that its node was in then; `landed`:
+    the replacement's node, "" until it is known."""
 
     owner: str
     namespace: str
     node: str
     domains: tuple[str, ...]
+    landed: str = ""
 
 
 Times = tuple[tuple[float, int], ...]

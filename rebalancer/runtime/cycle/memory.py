@@ -7,7 +7,7 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import inf
 
@@ -258,7 +258,13 @@ class Memory(SharedLedger):
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
-        return earlier(self.ledger, now=self._clock.now(), cycle=self.cycle)
+
+        def domains(node: str) -> Iterator[str]:
+            # It may be gone by now, or be labelled otherwise.
+            labels = self._nodes[node].labels if node in self._nodes else {}
+            return (f"{key}={value}" for key, value in labels.items())
+
+        return earlier(self.ledger, now=self._clock.now(), cycle=self.cycle, domains=domains)
 
     def dated(
         self, findings: Sequence[Finding], looked_at: Callable[[str], bool] = lambda _: True

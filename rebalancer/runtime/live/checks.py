@@ -294,7 +294,7 @@ def _caps(a: AskedOfMove) -> Reason | None:
     policy, owners = changed
     caps = Caps(replace(policy, earlier=a.plan.earlier), a.plan.snapshot, owners)
     for gone in a.away.gone:
-        caps.spend(gone.pod, a.plan.leaves(gone))
+        caps.count(gone.pod, a.plan.leaves(gone))
     return caps.spend(a.move.pod, a.plan.leaves(a.move))
 
 

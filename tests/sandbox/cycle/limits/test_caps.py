@@ -290,3 +290,32 @@ def test_what_a_cycle_did_is_not_forgotten_for_want_of_room(monkeypatch: pytest.
         assert "cannot be written down: ConfigMap default/rebalancer-ledger would have" in run.report.message
         assert run.evictions() == len(m.ledger().entries) < 3
         assert m.cycle(options=capped(max_per_owner=Limit(number=1))).report.evicted == 1, "the next goes on"
+
+
+@pytest.mark.parametrize("how", ["stays", "loses its label", "is deleted"])
+def test_a_cap_per_domain_counts_what_went_from_a_node_that_is_not_in_the_domain_any_more(how: str) -> None:
+    """Rack r0 has a node in each of two zones, whose pods go for the sake of their zones."""
+    things = [
+        *(node(f"{zone}-0").zone(zone).label("rack", "r0").cpu(100) for zone in "ab"),
+        *(node(f"c-{i}").zone("c").label("rack", f"r{1 + i}") for i in range(2)),
+        *(deployment(f"w{zone}").spread("zone", 1).placed({f"{zone}-0": 2}) for zone in "ab"),
+        deployment("racks").spread("rack", 3).placed({"c-0": 1}),
+    ]
+    rack = "topology.example/rack"
+    with Machine(things) as machine:
+        store = machine.server.store
+
+        def change(_: float) -> None:
+            sent = [a.name for a in machine.server.accesses if a.subresource == "eviction" and a.code == 201]
+            left = f"{sent[0][1]}-0" if sent else None
+            if how == "stays" or left is None or store.find("Node", left) is None:
+                return
+            if how == "loses its label":
+                store.modify("Node", left, None, lambda n: n["metadata"]["labels"].pop(rack, None))
+                return
+            store.delete("Node", left)
+            for p in store.list("Pod", where=lambda p: p["spec"].get("nodeName") == left):
+                store.delete("Pod", p["metadata"]["name"], "default", grace=0)
+
+        machine.time.during = change
+        assert machine.cycle(options=capped(max_per_domain=Limit(number=1))).evictions() == 1

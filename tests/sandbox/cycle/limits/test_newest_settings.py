@@ -42,9 +42,10 @@ def run(
     look: Callable[[ApiServer], object] = lambda _: None,
     attended: bool = True,
     earlier: tuple[Entry, ...] = (),
+    after: int = 1,
 ) -> Run:
-    """A cycle whose settings file changes as soon as one pod was evicted. `look`: called again and again.
-    `earlier`: what an earlier cycle evicted."""
+    """A cycle whose settings file changes as soon as so many pods were evicted. `look`: called again and
+    again. `earlier`: what an earlier cycle evicted."""
     file = folder / "settings.yaml"
     file.write_text(first)
     time = FakeTime()
@@ -60,7 +61,7 @@ def run(
 
         def change(_: float) -> None:
             look(server)
-            if any(a.subresource == "eviction" for a in server.accesses):
+            if sum(a.subresource == "eviction" for a in server.accesses) >= after:
                 file.write_bytes(then if isinstance(then, bytes) else then.encode())
 
         time.during = change
@@ -110,6 +111,19 @@ def test_what_became_stricter_binds_the_next_eviction(
     skipped = [o.reason for o in r.report.outcomes if not o.evicted and o.reason]
     reasons = skipped or [r.report.reason] if r.report.reason else skipped
     assert {x.code for x in reasons} == {code}
+
+
+@pytest.mark.parametrize("cap", ["maxTotal: 2", "maxTotalPerHour: 2"])
+def test_of_two_caps_that_come_together_each_counts_what_the_other_would_have_refused(
+    cap: str, tmp_path: Path
+) -> None:
+    """Two have gone from one node when only one of them may, and two in all."""
+    on = "evictions: {enabled: true, perSecond: 1, canary: 0"
+    webs = [deployment(f"w{i}").spread("zone", 1).placed({"a-0": 6}) for i in range(4)]
+    others = [deployment(f"x{i}").spread("zone", 1).placed({"b-0": 6}) for i in range(4)]
+    things = [*nodes(a=1, b=1, c=1), *webs, *others]
+    r = run(tmp_path, f"{on}, {cap}, maxPerNode: 1}}", f"{on}}}", things=things, after=2)
+    assert [o.move.pod.node_name for o in r.report.outcomes if o.evicted] == ["a-0", "a-0"]
 
 
 def test_a_smaller_share_of_an_owner_binds_the_next_eviction(tmp_path: Path) -> None:

@@ -210,6 +210,16 @@ def test_a_cap_does_not_shrink_while_it_is_used() -> None:
     assert [caps.spend(p, [A]) for p in pods].count(None) == 2
 
 
+@pytest.mark.parametrize("cap", ["max_per_node", "max_per_domain"])
+def test_nor_does_it_grow_by_replacements_that_land_where_it_holds(cap: str) -> None:
+    """Four pods run on a-0, of which one has just come: there were four, as one has gone."""
+    came = Evicted("ReplicaSet/default/api", "default", "b-0", (), "a-0")
+    s = snapshot(nodes(a=1, b=1), workload("web").placed({"a-0": 4, "b-0": 1}))
+    options: dict[str, Any] = {cap: percent(25), "earlier": Earlier((*evicted(1), came))}
+    caps = counting(s, PolicyOptions(**options))
+    assert caps.spend(next(p for p in s.pods if p.node_name == "a-0"), [A]) is not None
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
