@@ -24,6 +24,7 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import epoch
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.pace import AT_FIRST, readiness
 from rebalancer.policy.circuit_breaker import (
@@ -63,7 +64,7 @@ def displaced(snapshot: Snapshot, made: Sequence[Entry], config: SchedulerConfig
     missing = Counter(e.owner for e in made if e.replacement not in settled)
     ours = _replacements(snapshot, waiting, missing)
     others = [p for p in waiting if p.key not in ours]
-    return ours | _would_fit(snapshot, others, landed, config)
+    return ours | _kept_out(snapshot, others, landed, config)
 
 
 def _replacements(snapshot: Snapshot, waiting: Sequence[Pod], missing: Counter[str]) -> frozenset[str]:
@@ -79,27 +80,34 @@ def _replacements(snapshot: Snapshot, waiting: Sequence[Pod], missing: Counter[s
     return frozenset(found)
 
 
-def _would_fit(
+def _kept_out(
     snapshot: Snapshot, waiting: Sequence[Pod], landed: Sequence[Pod], config: SchedulerConfig | None
 ) -> frozenset[str]:
-    """The Pending pods for which there would be a node without the replacements that have landed.
+    """The Pending pods for which a node would have room without the replacements that have landed, and has
+    none now, or may be closed to them by affinity or a count of these.
 
-    Only their nodes are looked at; so what depends on other nodes, spread and affinity to pods, is left out.
+    Only their nodes are looked at; so what depends on other nodes, spread and affinity to pods, is not asked.
     """
-    rows, taken = {p.node_name for p in landed}, {p.key for p in landed}
+    rows = {p.node_name for p in landed}
     if not rows or not waiting:
         return frozenset()
-    without = replace(
-        snapshot,
-        nodes=tuple(n for n in snapshot.nodes if n.name in rows),
-        pods=tuple(p for p in snapshot.pods if p.node_name in rows and p.key not in taken),
-    )
-    simulation = Simulation(without, config)
-    fits: dict[int, bool] = {}
+    nodes, here = tuple(n for n in snapshot.nodes if n.name in rows), {p.key for p in landed}
+    there = tuple(p for p in snapshot.pods if p.node_name in rows)
+    now = Simulation(replace(snapshot, nodes=nodes, pods=there), config)
+    before = tuple(p for p in there if p.key not in here)
+    without = Simulation(replace(snapshot, nodes=nodes, pods=before), config)
+    replacements = {id(p.template): p.template for p in landed}.values()
+    out: dict[int, bool] = {}
     for template in {id(p.template): p.template for p in waiting}.values():
         bare = _bare(template)
-        fits[id(template)] = bool(simulation.framework(bare).feasible(bare).any())
-    return frozenset(p.key for p in waiting if fits[id(p.template)])
+        open_, still = (s.framework(bare).feasible(bare) for s in (without, now))
+        counts = now.state.constraints(template, hard=True)
+        bound = any(
+            can_conflict(template, r) or any(c.counts(r.namespace, r.labels) for c in counts)
+            for r in replacements
+        )
+        out[id(template)] = bool((open_ if bound else open_ & ~still).any())
+    return frozenset(p.key for p in waiting if out[id(p.template)])
 
 
 def _bare(template: PodTemplate) -> PodTemplate:

@@ -21,8 +21,9 @@ from rebalancer.policy.ledger import Entry, Fate
 from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.last_look.health import Health, fallen
-from tests.support.build import NOW, ago, deployment, nodes, pod, snapshot
+from rebalancer.runtime.last_look.health import Health, displaced, fallen
+from tests.support.build import NOW, ago, deployment, node, nodes, pod, snapshot
+from tests.support.build.pods import PodBuilder
 from tests.support.servers.api import FakeTime
 from tests.unit.policy.judged import patched
 
@@ -122,6 +123,33 @@ def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
         crashed = replace(there, symptoms=Symptoms(crashed=now - 5))
         pods: dict[Identity, Pod] = {("default", "web-aa-1"): crashed}
         assert len(fallen([made], pods, now, now)[0]) == late
+
+
+def waits() -> PodBuilder:
+    return pod("shop").requests(cpu="1")
+
+
+WAITING: dict[str, tuple[PodBuilder, bool]] = {
+    "it takes the room": (pod("shop").requests(cpu="3"), True),
+    "there was no room before": (pod("shop").requests(cpu="5"), False),
+    "there is room still, and a spread that does not count it keeps the pod out": (
+        waits().spread("zone", selector={"owner": "shop"}), False,
+    ),
+    "there is room still, and a spread that counts it keeps the pod out": (
+        waits().spread("zone", selector={"owner": "web"}), True,
+    ),
+    "there is room still, and anti-affinity keeps it off": (
+        waits().away_from("zone", owner="web"), True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("shop", "ours"), WAITING.values(), ids=WAITING)
+def test_a_pod_waits_because_of_a_replacement_where(shop: PodBuilder, ours: bool) -> None:
+    came = pod("web-aa-1").labels(owner="web").requests(cpu="2").on("b-0")
+    s = snapshot(node("a-0").zone("a").cpu(1), node("b-0").zone("b").cpu(4), came, shop)
+    made = [moved("web-aa-0", "ReplicaSet/default/web-aa", "web-aa-1")]
+    assert displaced(s, made, None) == ({"default/shop"} if ours else set())
 
 
 @pytest.mark.parametrize(("fell", "asked"), [(2, False), (3, True)])
