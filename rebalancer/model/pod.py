@@ -199,10 +199,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     only replacements have it. `own_users`: a user namespace of its own; `read_only_throughout`: recursive
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
     `local_profiles`: a seccomp or AppArmor profile that has to be on its node; `app_armor`: any profile of
-    AppArmor. `security`: the context of the
-    whole pod, as JSON. `runs`: what its containers run, as entries of the API's fields; None where that was
-    not read. `held`: what it takes of its node, where its status says something else than its spec; and then
-    `by_spec`: the template without that, which its replacement has.
+    AppArmor. `security`: what Pod Security reads of the whole pod beside containers and volumes, as JSON.
+    `runs`: what its containers run, as entries of the API's fields; None where that was not read. `held`:
+    what it takes of its node, where its status says something else than its spec; and then `by_spec`: the
+    template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -265,7 +265,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
         which admission adds, and of which it takes nothing away."""
         pod = json.decode(asked or b"{}")
         spec = pod.setdefault("spec", {})
-        spec["securityContext"] = spec.get("securityContext", {}) | json.decode(self.security or b"{}")
+        whole = json.decode(self.security or b"{}")
+        context = spec.get("securityContext", {}) | whole.get("securityContext", {})
+        spec |= whole | {"securityContext": context}
         for kind, containers in (("containers", self.containers), ("initContainers", self.init_containers)):
             named = {c["name"]: c for c in spec.get(kind, ())}
             added = ({"name": c.name, **named.pop(c.name, {}), **json.decode(c.security)} for c in containers)

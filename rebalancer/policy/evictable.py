@@ -381,6 +381,8 @@ class Evictable:
             )
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
         busy = self.owners.why_not(owner) or self.owners.restarting(pod)
+        if (made := owners.making(owner, pod)) is not owner:
+            busy = busy or self.owners.refused(made)
         not_made = self._not_made if pod.namespace not in self._made_in else None
         return busy or waits or not_made or self._by_plugins(pod, owner)
 

@@ -8,6 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
+from msgspec import json
+from msgspec.structs import replace
+
 from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
@@ -427,8 +430,9 @@ class Owners:
             return None
         level, version = enforced(namespace.metadata.labels, _minor(snapshot.server_version))
         found = violations_of(owner.security, level, version) if level else ()
-        # What all its pods have beside it something adds to each, unless it was edited under them.
-        bare = owner.kind in ONLY_MAKE_PODS and owner.owner is None
+        # What all its pods have beside it something adds to each, unless it was edited under them, or is
+        # their own.
+        bare = owner.kind not in WORKLOADS or (owner.kind in ONLY_MAKE_PODS and owner.owner is None)
         active = {p.template for p in self.active(owner) if found and not bare}
         kept = (not violations_of(t.secured(owner.security), level, version) for t in active)
         if not found or (active and all(kept)):
@@ -606,6 +610,15 @@ def failing(owner: Workload) -> Reason | None:
         {},
         f"see kubectl -n {owner.namespace} describe {owner.kind.lower()} {owner.name}",
     )
+
+
+def making(owner: Workload, pod: Pod) -> Workload:
+    """The owner as it makes a pod in place of this one. Of a kind that is not read no template is known: it
+    is taken to use the pod's own."""
+    if owner.kind in WORKLOADS:
+        return owner
+    made, noted = pod.template.by_spec or pod.template, {"metadata": {"annotations": pod.annotations}}
+    return replace(owner, template=made, security=made.secured(json.encode(noted)))
 
 
 def gone(owner: str, kind: str, name: str) -> Reason:

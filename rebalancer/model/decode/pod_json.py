@@ -158,6 +158,8 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     workload_ref: Raw = _NONE
     eviction_responders: Raw = _NONE
     host_network: bool = False
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
+    host_ipc: bool = msgspec.field(name="hostIPC", default=False)
     host_users: bool | None = None
     os: Raw = _NONE
     security_context: Raw = _NONE
@@ -169,6 +171,16 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     def ends(self) -> bool:
         """Whether the pod ends by itself."""
         return self.restart_policy in ("OnFailure", _NEVER) or self.active_deadline_seconds is not None
+
+    def security(self) -> dict[str, object]:
+        """What Pod Security reads of it, beside its containers and volumes."""
+        found = _present({"securityContext": self.security_context, "os": self.os}) | {
+            "hostNetwork": self.host_network or None,
+            "hostPID": self.host_pid or None,
+            "hostIPC": self.host_ipc or None,
+            "hostUsers": self.host_users,
+        }
+        return {k: v for k, v in found.items() if v or v is False}
 
     def asked_of_node(self) -> bytes:
         """The security contexts, the pod's first, where one may ask something of the node; else b""."""
@@ -274,8 +286,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     service_account_name: str = ""
     service_account: str = ""
     runtime_class_name: str = ""
-    host_pid: bool = msgspec.field(name="hostPID", default=False)
-    host_ipc: bool = msgspec.field(name="hostIPC", default=False)
 
 
 class _TemplateMeta(Struct, frozen=True, rename="camel"):
@@ -292,11 +302,8 @@ class TemplateJson(Struct, frozen=True, rename="camel"):
     def security(self) -> bytes:
         """What Pod Security reads of it, as JSON of the same shape: a fraction of the whole."""
         s = self.spec
-        spec = _present({"securityContext": s.security_context, "os": s.os}) | {
-            "hostNetwork": s.host_network or None,
-            "hostPID": s.host_pid or None,
-            "hostIPC": s.host_ipc or None,
-            "hostUsers": s.host_users,
+        spec = {
+            **s.security(),
             "containers": [{"name": c.name, **c.security()} for c in s.containers],
             "initContainers": [{"name": c.name, **c.security()} for c in s.init_containers],
             "volumes": [

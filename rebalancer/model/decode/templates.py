@@ -99,7 +99,8 @@ class TemplateDecoder:
                 spec.resources,
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
-                f"\1{spec.host_network}\1{spec.host_users}\1{spec.ends}\1{devices}\1{by_claims}".encode(),
+                f"\1{spec.host_network}\1{spec.host_pid}\1{spec.host_ipc}\1{spec.host_users}\1{spec.ends}"
+                f"\1{devices}\1{by_claims}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
@@ -210,7 +211,7 @@ class TemplateDecoder:
             local_profiles="Localhost" in profiles,
             app_armor=not armor <= {"Unconfined"},
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
-            security=b"" if absent(spec.security_context) else bytes(spec.security_context),
+            security=msgspec.json.encode(said) if (said := spec.security()) else b"",
             controller=controller,
             runs=runs,
         )

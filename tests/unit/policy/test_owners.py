@@ -109,6 +109,7 @@ def made_by(kind: str, owner: OwnerBuilder) -> list[Json]:
     return patched("Deployment", above, owner)
 
 
+CLONES = {"owner_kinds_allow": ("CloneSet",)}
 TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
 REFUSED = ReasonCode.REPLACEMENT_REFUSED
 CANNOT = ("ReplicaFailure", "True", "FailedCreate")
@@ -134,6 +135,11 @@ def enforcing(level: str, *, version: str = "", how: str = "enforce") -> Json:
     if version:
         labels[f"pod-security.kubernetes.io/{how}-version"] = version
     return merged(namespace(), {"metadata": {"labels": labels}})
+
+
+def cloned(**changes: Json) -> list[Json]:
+    """A pod of a kind that is not read, whose own template is all that is known of the next one."""
+    return patched("Pod", changes, pod("web").on("a-0").owned_by("CloneSet", "web"))
 
 
 def probing() -> list[Json]:
@@ -178,6 +184,48 @@ CASES: list[Case] = [
         pod("web").on("a-0").owned_by("CloneSet", "web"),
         {"owner_kinds_allow": ("CloneSet",)},
         None,
+    ),
+    (
+        "a trusted kind whose pod has a PriorityClass",
+        [cloned(spec={"priorityClassName": "high", "priority": 5}), priority_class("high", 5)],
+        CLONES,
+        None,
+    ),
+    (
+        "a trusted kind whose pod has a PriorityClass that is gone",
+        cloned(spec={"priorityClassName": "gone"}),
+        CLONES,
+        REFUSED,
+    ),
+    ("a trusted kind whose pod keeps the level", [cloned(), enforcing("baseline")], CLONES, None),
+    (
+        "a trusted kind whose pod is privileged, and the level forbids it by now",
+        [
+            cloned(spec={"containers": [{"name": "c", "securityContext": {"privileged": True}}]}),
+            enforcing("baseline"),
+        ],
+        CLONES,
+        REFUSED,
+    ),
+    *(
+        (
+            f"a trusted kind whose pod has {field}",
+            [cloned(spec={field: True}), enforcing("baseline")],
+            CLONES,
+            REFUSED,
+        )
+        for field in ("hostNetwork", "hostPID", "hostIPC")
+    ),
+    (
+        "a trusted kind whose pod names an AppArmor profile in an annotation",
+        [
+            cloned(
+                metadata={"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}}
+            ),
+            enforcing("baseline"),
+        ],
+        CLONES,
+        REFUSED,
     ),
     (
         "to trust ReplicaSets does not find a lost one",
