@@ -259,8 +259,10 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
         stated = whole if any(whole) else (x for c in _all(t) for x in (c.requests, c.limits))
         asks = any(x.get(r) for x in stated for r in _EXPLICIT)
         return asks == (scope.scope_name == "NotBestEffort")
-    if scope.scope_name == "NotTerminating":
-        return pod.owner is not None and pod.owner.kind in _WITHOUT_DEADLINE
+    if scope.scope_name in ("Terminating", "NotTerminating"):
+        # Who ends by itself has a deadline or has none: it may be charged under either.
+        sure = not t.ends or (pod.owner is not None and pod.owner.kind in _WITHOUT_DEADLINE)
+        return not sure or scope.scope_name == "NotTerminating"
     if scope.scope_name == "CrossNamespacePodAffinity" and t.affinity is not None:
         asked = (a for a in (t.affinity.pod_affinity, t.affinity.pod_anti_affinity) if a is not None)
         terms = (x for a in asked for x in (*a.required, *(w.pod_affinity_term for w in a.preferred)))

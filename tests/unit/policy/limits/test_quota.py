@@ -315,11 +315,23 @@ def test_best_effort_is_a_pod_that_states_nothing() -> None:
     assert code(contained({}, web()), quota(*FULL, scopes=("NotBestEffort",))) is None
 
 
-def test_a_trusted_owners_pods_may_have_a_deadline() -> None:
+@pytest.mark.parametrize(
+    ("spec", "which", "covered"),
+    [
+        ({}, "NotTerminating", True),
+        ({}, "Terminating", False),
+        ({"activeDeadlineSeconds": 60}, "NotTerminating", True),
+        ({"activeDeadlineSeconds": 60}, "Terminating", True),
+    ],
+    ids=str,
+)
+def test_a_pod_of_a_kind_that_is_not_read_is_charged_under_each_scope_that_may_be_its(
+    spec: Json, which: str, covered: bool
+) -> None:
     options = PolicyOptions(owner_kinds_allow=("CloneSet",))
-    clone = pod("web").on("a-0").owned_by("CloneSet", "web")
-    assert code(clone, quota(*FULL, scopes=("NotTerminating",)), options=options) is None
-    assert code(clone, quota(*FULL), options=options) is ReasonCode.QUOTA
+    clone = patched("Pod", {"spec": spec}, pod("web").on("a-0").owned_by("CloneSet", "web"))
+    found = code(clone, quota(*FULL, scopes=(which,)), options=options)
+    assert found is (ReasonCode.QUOTA if covered else None)
 
 
 def test_the_reason_has_the_figures() -> None:
