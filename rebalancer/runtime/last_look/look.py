@@ -35,7 +35,7 @@ from rebalancer.policy.annotations import BEING_EVICTED, PAUSE, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import gone, named
+from rebalancer.policy.owners import gone, making, named
 from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, edited
@@ -204,6 +204,7 @@ _AT_ONCE = 8
 def why_not(move: Move, owner: Workload, reads: AdmissionReads) -> Reason | None:
     """Why no new pod of the owner would be admitted as planned; None if it would be, or if that cannot be
     seen."""
+    owner = making(owner, move.pod)
     there = {kind: (name, reads.named(kind, owner.namespace, name)) for kind, name in named(owner)}
     for kind, (name, found) in there.items():
         if found is False:
@@ -256,7 +257,8 @@ def runtime_classes(owners: Iterable[Workload], reads: AdmissionReads) -> dict[s
 def missing(moves: Iterable[Move], reads: AdmissionReads) -> tuple[dict[str, Reason], tuple[str, ...]]:
     """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and what could not be seen."""
     movers = {m.owner.key: m for m in moves}
-    names = {(kind, m.owner.namespace, name) for m in movers.values() for kind, name in named(m.owner)}
+    made = (making(m.owner, m.pod) for m in movers.values())
+    names = {(kind, o.namespace, name) for o in made for kind, name in named(o)}
 
     def ask(read: Callable[..., T], *key: str) -> T | None:
         try:
@@ -581,11 +583,11 @@ class Looking:
         return self.look.reads.workload(planned.kind, planned.namespace, planned.name)
 
     def _read_named(self) -> Reason | None:
-        if self.planned is None:
+        if (maker := self.planned or self.look.room.maker(self.move)) is None:
             return None
-        reason = why_not(self.move, self.planned, self.look.reads)
+        reason = why_not(self.move, maker, self.look.reads)
         classes = runtime_classes([self.move.owner], self.look.reads)
-        return reason or self.look.room.made_otherwise(self.move, self.planned, classes)
+        return reason or self.look.room.made_otherwise(self.move, maker, classes)
 
     def _read_sized(self) -> Reason | None:
         """The watch of vertical autoscalers may hang."""

@@ -121,6 +121,12 @@ class Room:
         """The owner as it was planned with."""
         return self._planned.owner_of(namespace, reference)
 
+    def maker(self, move: Move) -> Workload | None:
+        """Who makes the replacement: the owner as it was planned with, of a kind that is not read who stands
+        in for it. Of a released pod it is there already."""
+        found = self.owner_of(move.pod.namespace, move.pod.owner)
+        return found or (move.owner if move.pod.owner is not None else None)
+
     def counted(self, move: Move) -> dict[str, frozenset[str]]:
         """The selectors of the constraints that the move mends or that count its pod, as written in a
         request, with the names of the pods that each selects."""
@@ -399,7 +405,7 @@ class Room:
 
     def resized(self, move: Move, autoscalers: VerticalAutoscalers) -> Reason | None:
         """Why these make the replacement larger than planned; less than planned is no harm."""
-        owner = self.owner_of(move.pod.namespace, move.pod.owner)
+        owner = self.maker(move)
         if owner is None:
             return None
         planned = move.replacement

@@ -3,6 +3,7 @@ eviction (docs/compatibility.md). Kinds that are not read are there as owner ref
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -15,12 +16,18 @@ from rebalancer.model.snapshot import WORKLOADS
 from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
+from tests.sandbox.cycle.limits.test_admission import held, limits
+from tests.sandbox.cycle.limits.test_owners import later
 from tests.support.build import deployment, nodes, objects, replica_set, stateful_set, workload
 from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.sandbox import ApiServer
+from tests.support.sandbox.custom import ADD_ONS, served
+from tests.support.sandbox.hung import hang
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
+from tests.unit.policy.judged import merged
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 ZONES = nodes(a=1, b=1)
 
@@ -154,6 +161,41 @@ def test_until_then_they_are_left_alone(case: Case) -> None:
     run = cycle(case, allowed=False)
     assert run.report.evicted == 0
     assert {b.reason.code for b in run.story.plans[0].blocked} == {case.stays}
+
+
+GOLD: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+LARGE = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}}]}}
+SIZING = merged(vpa("CloneSet", cpu="64"), {"metadata": {"name": "web"}})
+AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None]] = {
+    "nothing": (lambda _: None, None),
+    "a LimitRange that would refuse its next pod": (
+        lambda s: s.store.create(merged(limits(), LARGE)), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "its PriorityClass is gone": (
+        lambda s: s.store.delete("PriorityClass", "gold", None), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "an autoscaler of which no watch tells": (
+        lambda s: s.store.create(SIZING), ReasonCode.CHANGED_SINCE_PLAN,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", AFTER_THE_PLAN)
+def test_what_comes_after_the_plan_is_asked_of_the_next_pod_of_a_kind_that_is_not_read(what: str) -> None:
+    change, code = AFTER_THE_PLAN[what]
+    made = [merged(p, {"spec": {"priorityClassName": "gold"}}) for p in CASES["OpenKruise CloneSet"].things]
+    planning = PlanOptions(policy=PolicyOptions(owner_kinds_allow=("CloneSet",)))
+    with served(*ADD_ONS), ApiServer([*objects(ZONES), *made, {**GOLD, "value": 0}]) as server:
+        hang(server, "VerticalPodAutoscaler")
+        run = Run(
+            server,
+            replace(EXECUTE, planning=planning),
+            time=later(),
+            after_plan=lambda n: change(server) if n == 1 else None,
+        )
+    assert len(run.story.plans[0].moves) == 2
+    assert bool(run.evictions()) is (code is None)
+    assert held(run) >= {code} - {None}
 
 
 def test_a_canary_of_argo_rollouts_is_a_rollout_in_progress() -> None:
