@@ -200,9 +200,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
     `local_profiles`: a seccomp or AppArmor profile that has to be on its node; `app_armor`: any profile of
     AppArmor. `security`: what Pod Security reads of the whole pod beside containers and volumes, as JSON.
-    `runs`: what its containers run, as entries of the API's fields; None where that was not read. `held`:
-    what it takes of its node, where its status says something else than its spec; and then `by_spec`: the
-    template without that, which its replacement has.
+    `service_account`: that it names; "" = none. `runs`: what its containers run, as entries of the API's
+    fields; None where that was not read. `held`: what it takes of its node, where its status says something
+    else than its spec; and then `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -246,6 +246,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     local_profiles: bool = False
     app_armor: bool = False
     security: bytes = b""
+    service_account: str = ""
     autosized: bool = False
     unsettled: str = ""
     ends: bool = False

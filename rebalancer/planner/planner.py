@@ -26,7 +26,7 @@ from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.owners import not_looked_at, unread_annotations
+from rebalancer.policy.owners import making, not_looked_at, unread_annotations
 from rebalancer.policy.pods_to_come import PodsToCome
 
 _RESTS_ON_SCORES = (
@@ -166,7 +166,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
             *view.simulation.assumptions(),
             *((_RESTS_ON_SCORES,) if soft is not None else ()),
             *((_LABELS_ASKED_FOR,) if unlooked else ()),
-            *not_looked_at(m.owner for m in whole),
+            *not_looked_at(making(m.owner, m.pod) for m in whole),
             *unread_annotations([m.owner for m in whole]),
         ),
         components=tuple(s.figures() for s in solved),

@@ -636,8 +636,9 @@ def named(owner: Workload) -> Iterator[tuple[str, str]]:
 
     The ServiceAccount `default` and the classes of the system are made again by themselves.
     """
-    if owner.service_account not in ("", "default"):
-        yield "ServiceAccount", owner.service_account
+    account = owner.template.service_account if owner.template is not None else ""
+    if account not in ("", "default"):
+        yield "ServiceAccount", account
     if owner.runtime_class:
         yield "RuntimeClass", owner.runtime_class
     wanted = owner.template.priority_class if owner.template is not None else ""

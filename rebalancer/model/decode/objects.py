@@ -257,7 +257,6 @@ class Decoder:
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
             on_nodes=None if on_nodes is None else on_nodes + status.number_misscheduled,
-            service_account=made.service_account_name or made.service_account,
             runtime_class=made.runtime_class_name,
             node=made.node_name,
             security=spec.template.security() if spec.template is not None and makes_pods else b"",

@@ -163,6 +163,8 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     host_users: bool | None = None
     os: Raw = _NONE
     security_context: Raw = _NONE
+    service_account_name: str = ""
+    service_account: str = ""
     termination_grace_period_seconds: int = 30
     restart_policy: str = ""
     active_deadline_seconds: int | None = None
@@ -283,8 +285,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     """What of a template decides whether the API server makes a pod of it."""
 
     volumes: tuple[_SecuredVolumeJson, ...] = ()
-    service_account_name: str = ""
-    service_account: str = ""
     runtime_class_name: str = ""
 
 

@@ -100,7 +100,7 @@ class TemplateDecoder:
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
                 f"\1{spec.host_network}\1{spec.host_pid}\1{spec.host_ipc}\1{spec.host_users}\1{spec.ends}"
-                f"\1{devices}\1{by_claims}".encode(),
+                f"\1{devices}\1{by_claims}\1{spec.service_account_name}\1{spec.service_account}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
@@ -212,6 +212,7 @@ class TemplateDecoder:
             app_armor=not armor <= {"Unconfined"},
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
             security=msgspec.json.encode(said) if (said := spec.security()) else b"",
+            service_account=spec.service_account_name or spec.service_account,
             controller=controller,
             runs=runs,
         )

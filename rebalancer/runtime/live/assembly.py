@@ -30,7 +30,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import Approved, LabelUsers, Method
-from rebalancer.policy.owners import not_looked_at
+from rebalancer.policy.owners import making, not_looked_at
 from rebalancer.policy.replace_first import asked_for
 from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
@@ -528,7 +528,7 @@ def remembering(
             look_up(snapshot, reads)
         made, out = without(snapshot, approved, left_alone), paused()
         for number in range(_ROUNDS):
-            movers = {m.owner.key: m.owner for m in made.moves}
+            movers = {m.owner.key: making(m.owner, m.pod) for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
             waits = memory.waits(snapshot, made, out) if memory is not None else {}
             # Whom no plan moves waits for nothing, unless it would be in the way of an end.

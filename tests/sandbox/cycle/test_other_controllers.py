@@ -163,8 +163,14 @@ def test_until_then_they_are_left_alone(case: Case) -> None:
     assert {b.reason.code for b in run.story.plans[0].blocked} == {case.stays}
 
 
+ACCOUNT: Json = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "web", "namespace": "default"},
+}
 GOLD: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
 LARGE = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}}]}}
+NAMES = {"spec": {"priorityClassName": "gold", "serviceAccountName": "web"}}
 SIZING = merged(vpa("CloneSet", cpu="64"), {"metadata": {"name": "web"}})
 AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None]] = {
     "nothing": (lambda _: None, None),
@@ -173,6 +179,9 @@ AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None
     ),
     "its PriorityClass is gone": (
         lambda s: s.store.delete("PriorityClass", "gold", None), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "its ServiceAccount is gone": (
+        lambda s: s.store.delete("ServiceAccount", "web", "default"), ReasonCode.REPLACEMENT_REFUSED,
     ),
     "an autoscaler of which no watch tells": (
         lambda s: s.store.create(SIZING), ReasonCode.CHANGED_SINCE_PLAN,
@@ -183,9 +192,9 @@ AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None
 @pytest.mark.parametrize("what", AFTER_THE_PLAN)
 def test_what_comes_after_the_plan_is_asked_of_the_next_pod_of_a_kind_that_is_not_read(what: str) -> None:
     change, code = AFTER_THE_PLAN[what]
-    made = [merged(p, {"spec": {"priorityClassName": "gold"}}) for p in CASES["OpenKruise CloneSet"].things]
+    made = [merged(p, NAMES) for p in CASES["OpenKruise CloneSet"].things]
     planning = PlanOptions(policy=PolicyOptions(owner_kinds_allow=("CloneSet",)))
-    with served(*ADD_ONS), ApiServer([*objects(ZONES), *made, {**GOLD, "value": 0}]) as server:
+    with served(*ADD_ONS), ApiServer([*objects(ZONES), *made, ACCOUNT, {**GOLD, "value": 0}]) as server:
         hang(server, "VerticalPodAutoscaler")
         run = Run(
             server,
