@@ -570,12 +570,14 @@ def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:
     """Why no pod of a StatefulSet goes: some of its pods are of another revision than the next would be.
 
     By the names in its status; by its pods' own labels and by how many it counts, as both names are the same
-    again where a template was taken back.
+    again where a template was taken back. By OnDelete the former name stays after the last pod of it is gone.
     """
     new, old = owner.update_revision, owner.current_revision
     if owner.kind != "StatefulSet" or not new:
         return None
-    others = {p.template.labels.get(REVISION, new) for p in pods} | {old or new}
+    others = {p.template.labels.get(REVISION, new) for p in pods}
+    if owner.update_strategy != "OnDelete":
+        others.add(old or new)
     counted = owner.updated_replicas >= min(owner.replicas, owner.status_replicas)
     if others == {new} and counted:
         return None

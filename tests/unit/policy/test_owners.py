@@ -54,6 +54,15 @@ def revised(things: Any) -> list[Json]:
     return patched("StatefulSet", {"status": {"updateRevision": "web-2"}}, things)
 
 
+def by_hand(things: Any, *, count: int = 3) -> list[Json]:
+    """A StatefulSet with two revisions, of which so many pods were made again of the second one."""
+    made = patched("StatefulSet", {"status": {"updatedReplicas": count}}, revised(things))
+    for i in range(count):
+        other = {"metadata": {"labels": {"controller-revision-hash": "web-2"}}}
+        made = patched("Pod", other, made, name=f"web-{i}")
+    return made
+
+
 def taken_back(things: Any) -> list[Json]:
     """A StatefulSet whose template is the one before again: one name in status, and a pod of another."""
     other = {"metadata": {"labels": {"controller-revision-hash": "web-2"}}}
@@ -375,6 +384,9 @@ CASES: list[Case] = [
     ("a StatefulSet at rest", db(), {}, None),
     ("OnDelete with one revision", db().on_delete(), {}, None),
     ("OnDelete with two revisions", revised(db().on_delete()), {}, ReasonCode.ON_DELETE),
+    ("OnDelete, updated by hand, as Kubernetes leaves its status", by_hand(db().on_delete()), {}, None),
+    ("OnDelete, updated by hand in part", by_hand(db().on_delete(), count=2), {}, ReasonCode.ON_DELETE),
+    ("all pods new, and its controller has yet to say that it is done", by_hand(db()), {}, ROLLOUT),
     ("a partition with one revision", partitioned(db()), {}, None),
     ("a partition with two revisions", partitioned(revised(db())), {}, ReasonCode.ON_DELETE),
     ("two revisions on their way", revised(db()), {}, ROLLOUT),
