@@ -203,12 +203,14 @@ class Owners:
     @cached_property
     def lacking(self) -> frozenset[str]:
         """Namespaces in which an owner has fewer pods than it wants: it takes what a quota has free first."""
-        return frozenset(
-            w.namespace
-            for w in self.snapshot.workloads
-            if w.kind in MAKE_MORE
-            and w.replicas > len(self.active(w)) + len(self._ending(w)) * (w.kind == "StatefulSet")
-        )
+        return frozenset(w.namespace for w in self.snapshot.workloads if self._lacks(w))
+
+    def _lacks(self, owner: Workload) -> bool:
+        """Whether it would make a pod now; one that waits for the end of the former has its room."""
+        daemons = owner.kind == "DaemonSet"
+        wanted = owner.on_nodes or 0 if daemons else owner.replicas * (owner.kind in MAKE_MORE)
+        after = self._ending(owner) if daemons or owner.kind == "StatefulSet" else ()
+        return wanted > len(self.active(owner)) + len(after)
 
     def restarting(self, pod: Pod) -> Reason | None:
         """Why no member of the pod's group goes, which is being made anew; None if all are there."""

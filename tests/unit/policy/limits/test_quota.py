@@ -360,15 +360,36 @@ def test_the_room_left_is_for_the_whole_wave() -> None:
 
 
 @pytest.mark.parametrize("lacks", [0, 1])
-@pytest.mark.parametrize(("kind", "wants"), [("ReplicaSet", "replicas"), ("Job", "parallelism")])
+@pytest.mark.parametrize(
+    ("kind", "part", "wants"),
+    [
+        ("ReplicaSet", "spec", "replicas"),
+        ("Job", "spec", "parallelism"),
+        ("DaemonSet", "status", "desiredNumberScheduled"),
+    ],
+)
 def test_what_a_stateful_set_gives_back_goes_to_an_owner_that_lacks_pods(
-    kind: str, wants: str, lacks: int
+    kind: str, part: str, wants: str, lacks: int
 ) -> None:
-    spec = {wants: 2 + lacks, "completions": None}
-    short = patched(kind, {"spec": spec}, workload("api", kind).placed({"b-0": 2}))
+    said = {part: {wants: 2 + lacks, "completions": None}}
+    short = patched(kind, said, workload("api", kind).placed({"b-0": 2}))
     s = cluster(db(), short, quota({"pods": "5"}, {"pods": "5"}))
     reason = Evictable(s, PolicyOptions()).why_not(pods(s, "web")[0])
     assert (reason is not None and reason.code) is (ReasonCode.QUOTA if lacks else False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays"), [("DaemonSet", False), ("StatefulSet", False), ("ReplicaSet", True)]
+)
+def test_an_owner_whose_next_pod_comes_when_the_former_is_gone_has_the_room_of_that(
+    kind: str, stays: bool
+) -> None:
+    ends = {"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z"}}
+    other = workload("api", kind).placed({"a-0": 1, "b-0": 1})
+    last = [o for o in other.build() if o["kind"] == "Pod"][-1]["metadata"]["name"]
+    s = cluster(db(), patched("Pod", ends, other, name=last), quota({"pods": "5"}, {"pods": "5"}))
+    reason = Evictable(s, PolicyOptions()).why_not(pods(s, "web")[0])
+    assert (reason is not None and reason.code) is (ReasonCode.QUOTA if stays else False)
 
 
 @pytest.mark.parametrize(("room", "waves"), [(1, [1, 2]), (2, [1, 1])])
