@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, permutations
 from math import inf
 
 import msgspec
@@ -436,10 +436,28 @@ def not_as_planned(asked: PodTemplate, owner: Workload, by: Admission) -> Reason
 def _by_ranges(asked: PodTemplate, made: PodTemplate, by: Admission) -> Reason | None:
     if by.ranges is None:
         return None
+    said = by.pod.get(_BY_RANGES, "")
+    found = [_by_order(order, asked, made, said) for order in _orders(by.ranges)]
+    reason = next(filter(None, found), None)
+    if reason is None or len({r and r.message for r in found}) == 1:
+        return reason
+    message = f"{reason.message} (by one order of the LimitRanges; which is taken is not known)"
+    return msgspec.structs.replace(reason, message=message)
+
+
+def _by_order(
+    ranges: Iterable[LimitRange], asked: PodTemplate, made: PodTemplate, said: str
+) -> Reason | None:
     stated = (asked, made) if made is not asked else (asked,)
-    refused = next(filter(None, (out_of_range(by.ranges, t) for t in stated)), None)
-    less = _given_before(by.ranges, asked, made, by.pod.get(_BY_RANGES, ""))
-    return refused or added(by.ranges, asked, made) or less
+    refused = next(filter(None, (out_of_range(ranges, t) for t in stated)), None)
+    return refused or added(ranges, asked, made) or _given_before(ranges, asked, made, said)
+
+
+def _orders(ranges: tuple[LimitRange, ...]) -> Iterator[tuple[LimitRange, ...]]:
+    """The orders that make a difference. The API server takes any, and who gives a container something first
+    has given it. A request and a limit are compared, so each two come first; more need not."""
+    for first in permutations(ranges, min(2, len(ranges))):
+        yield (*first, *(r for r in ranges if r not in first))
 
 
 def _by_node_selector(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:

@@ -322,9 +322,9 @@ def test_a_limit_range_that_is_younger_than_the_pods(case: str, when: str) -> No
     assert said in says(cycle(sized(pod, template), lambda s: s.store.create(made), when))
 
 
-def by_ranges(pod: Json, said: str) -> list[Json]:
-    """As LimitRanger leaves pods whose template states nothing."""
-    made = sized(pod, {})
+def by_ranges(pod: Json, said: str, template: Json | None = None) -> list[Json]:
+    """As LimitRanger leaves pods whose template states nothing, or this."""
+    made = sized(pod, template or {})
     for o in made:
         if o["kind"] == "Pod":
             o["metadata"].setdefault("annotations", {})["kubernetes.io/limit-ranger"] = said
@@ -364,6 +364,33 @@ def test_one_by_which_the_pods_were_made_and_that(
     then = limits(defaultRequest={"cpu": "100m"}, default={"cpu": "200m"})
     run = cycle([*by_ranges(GIVEN, said), then], change, when)
     assert evictions or "none gives so much now" in says(run)
+    assert run.evictions() == evictions
+
+
+TWO: dict[str, tuple[Json, str, str, int]] = {
+    "give the same": ({}, "100m", "100m", 2),
+    "of which the second gives more": ({}, "100m", "2", 0),
+    "of which the first gives more": ({}, "2", "100m", 0),
+    "of which the second gives less": ({}, "100m", "50m", 0),
+    "of which the first gives less": ({}, "50m", "100m", 0),
+    "of which neither is asked, as the template says it": (ASKS, "50m", "2", 2),
+}
+
+
+@WHEN
+@pytest.mark.parametrize(("template", "first", "second", "evictions"), TWO.values(), ids=TWO)
+def test_two_of_which_the_api_server_may_take_either_first(
+    template: Json, first: str, second: str, evictions: int, when: str
+) -> None:
+    def change(server: ApiServer) -> None:
+        server.store.delete("LimitRange", "defaults", "default")
+        for name, cpu in (("a", first), ("z", second)):
+            made = limits(defaultRequest={"cpu": cpu})
+            server.store.create({**made, "metadata": {**made["metadata"], "name": name}})
+
+    then = limits(defaultRequest={"cpu": "100m"})
+    run = cycle([*by_ranges(ASKS, SAID, template), then], change, when)
+    assert evictions or "which is taken is not known" in says(run)
     assert run.evictions() == evictions
 
 

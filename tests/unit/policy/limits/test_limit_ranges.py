@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Container, PodTemplate
-from rebalancer.model.workload import LimitRange
-from rebalancer.policy.quota import added, out_of_range
+from rebalancer.model.workload import LimitRange, Workload
+from rebalancer.policy.quota import Admission, added, not_as_planned, out_of_range
 
 
 def ranges(*limits: dict[str, Any]) -> list[LimitRange]:
@@ -122,3 +124,32 @@ def test_what_a_range_would_add_to_a_replacement(
     limits: dict[str, Any], asked: PodTemplate, more: bool
 ) -> None:
     assert (added(ranges(limits), asked) is not None) is more
+
+
+ORDERS: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "all give as much": ([of("Container", defaultRequest="1")] * 3, True),
+    "one in the midst gives more": (
+        [of("Container", defaultRequest=n) for n in ("1", "2", "1")], False,
+    ),
+    "a limit of one that is below the request of another, if a third does not come first": (
+        [
+            of("Container", defaultRequest="1"), of("Container", defaultRequest="1", default="4"),
+            of("Container", default="500m"),
+        ],
+        False,
+    ),
+    "limits that differ, and none is below a request": (
+        [of("Container", defaultRequest="1", default=n) for n in ("4", "3", "2")], True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("items", "admitted"), ORDERS.values(), ids=ORDERS)
+def test_what_several_ranges_say_together_is_the_same_in_any_order(
+    items: list[dict[str, Any]], admitted: bool
+) -> None:
+    owner = Workload(kind="ReplicaSet", metadata=ObjectMeta(name="o"), template=template(asks()))
+    found = [r for item in items for r in ranges(item)]
+    for order in permutations(found):
+        reason = not_as_planned(template(asks(1000)), owner, Admission(ranges=order))
+        assert (reason is None) is admitted
