@@ -22,7 +22,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, Workload
 from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.owners import Owners
+from rebalancer.policy.owners import Owners, available
 
 
 class Budget(Struct, frozen=True, eq=False):
@@ -189,14 +189,11 @@ class Shares:
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
                 self._pods[top.key].append(group.pods)
-                wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
-                # Its owner counts a pod as available that has been Ready for minReadySeconds.
                 broken = [
                     p
                     for p in group.pods
-                    if not p.ready
+                    if not available(p, top, snapshot.now)
                     or p.node_name not in here
-                    or (p.ready_since or -inf) > wanted
                     or BEING_EVICTED in p.annotations
                 ]
                 self._ready[top.key] += len(group.pods) - len(broken)

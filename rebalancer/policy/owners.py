@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from math import inf
 
 from msgspec import json
 from msgspec.structs import replace
@@ -542,13 +543,21 @@ class Owners:
                 "another pod",
                 {"beyond": len(beyond)},
             )
-        if not owner.parallel and (waiting := sum(not p.ready for p in active)):
+        now = self.snapshot.now
+        if not owner.parallel and (waiting := sum(not available(p, owner, now) for p in active)):
+            lasts = " for minReadySeconds" if owner.min_ready_seconds else ""
             return Reason(
                 ReasonCode.REPLACEMENT_NOT_READY,
-                f"{name} starts its pods in order and {waiting} not Ready: a replacement would wait",
+                f"{name} starts its pods in order and {waiting} not Ready{lasts}: a replacement would wait",
                 {"notReady": waiting},
             )
         return None
+
+
+def available(pod: Pod, owner: Workload, now: float) -> bool:
+    """Whether its owner counts a pod as available: one that has been Ready for minReadySeconds."""
+    pause = owner.min_ready_seconds
+    return pod.ready and (not pause or (pod.ready_since or -inf) <= now - pause)
 
 
 def number_in(annotations: Mapping[str, str], key: str) -> int:

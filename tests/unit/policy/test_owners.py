@@ -69,6 +69,13 @@ def taken_back(things: Any) -> list[Json]:
     return patched("Pod", other, things, name="web-2")
 
 
+def waiting(seconds: int, since: str, things: Any = None) -> list[Json]:
+    """A StatefulSet with minReadySeconds, one of whose pods has been Ready since then."""
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]}}
+    made = patched("StatefulSet", {"spec": {"minReadySeconds": seconds}}, things or db())
+    return patched("Pod", ready, made, name="web-1")
+
+
 def partitioned(things: Any, ordinal: int = 2) -> list[Json]:
     return patched(
         "StatefulSet", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": ordinal}}}}, things
@@ -121,6 +128,7 @@ def made_by(kind: str, owner: OwnerBuilder) -> list[Json]:
 CLONES = {"owner_kinds_allow": ("CloneSet",)}
 TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
 REFUSED = ReasonCode.REPLACEMENT_REFUSED
+WAITS = ReasonCode.REPLACEMENT_NOT_READY
 CANNOT = ("ReplicaFailure", "True", "FailedCreate")
 
 
@@ -400,6 +408,15 @@ CASES: list[Case] = [
         ReasonCode.ON_DELETE,
     ),
     ("in order, one pod not Ready", db().unready(1), {}, ReasonCode.REPLACEMENT_NOT_READY),
+    ("in order, one pod not Ready for minReadySeconds", waiting(60, "2026-05-31T23:59:01Z"), ALL_AWAY, WAITS),
+    ("in order, one pod Ready for just so long", waiting(60, "2026-05-31T23:59:00Z"), ALL_AWAY, None),
+    ("in order, one pod Ready for a second, which is enough", waiting(0, "2026-05-31T23:59:59Z"), {}, None),
+    (
+        "in parallel, one pod not Ready for minReadySeconds",
+        waiting(60, "2026-05-31T23:59:01Z", db().parallel()),
+        ALL_AWAY,
+        None,
+    ),
     ("in parallel, one pod not Ready for long", db().parallel().unready(1), ALL_AWAY, None),
     # Replacements that would not be made, or that the scheduler would not place.
     ("a template that names a node", template(spec={"nodeName": "a-0"}), {}, REFUSED),
