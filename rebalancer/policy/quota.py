@@ -356,7 +356,9 @@ def _given_before(
         was, new = planned.get(c.name, c), _filled(c, every)
         less = {r for r in was.limits if _gave(said, "limit", c) and r not in new.limits}
         if _gave(said, "request", c):
-            less |= {r for r, n in was.requests.items() if new.requests.get(r, 0) < n and r not in c.requests}
+            # A vertical autoscaler makes more of what one gives.
+            least = {r: min(n, 1) if asked.autosized else n for r, n in was.requests.items()}
+            less |= {r for r, n in least.items() if new.requests.get(r, 0) < n and r not in c.requests}
         if less:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,

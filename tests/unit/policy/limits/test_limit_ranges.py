@@ -153,3 +153,17 @@ def test_what_several_ranges_say_together_is_the_same_in_any_order(
     for order in permutations(found):
         reason = not_as_planned(template(asks(1000)), owner, Admission(ranges=order))
         assert (reason is None) is admitted
+
+
+@pytest.mark.parametrize(("gives", "sized", "admitted"), [
+    ("100m", True, True), ("100m", False, False), ("", True, False),
+])  # fmt: skip
+def test_what_an_autoscaler_made_of_a_ranges_default_is_not_taken_for_what_a_range_gave(
+    gives: str, sized: bool, admitted: bool
+) -> None:
+    owner = Workload(kind="ReplicaSet", metadata=ObjectMeta(name="o"), template=template(asks()))
+    asked = replace(template(asks(300)), autosized=sized)
+    found = tuple(ranges(of("Container", defaultRequest=gives) if gives else of("Pod")))
+    said = {"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container c"}
+    reason = not_as_planned(asked, owner, Admission(pod=said, ranges=found))
+    assert (reason is None) is admitted
