@@ -347,35 +347,28 @@ def added(
 def _given_before(
     ranges: Iterable[LimitRange], asked: PodTemplate, made: PodTemplate, said: str
 ) -> Reason | None:
-    """Why the replacement asks for less than it is planned with: a LimitRange gave it to the pod, which
-    `said` so, and none does now. A quota may demand it, and other nodes may have room. `made`: the owner's
-    template."""
+    """Why the replacement asks for less than it is planned with: LimitRanges gave something to the pod, which
+    `said` so, and none gives so much now. A quota may demand it, and other nodes may have room. `made`: the
+    owner's template. Each LimitRange, and each pass after a webhook's, writes over what the pod says: that it
+    says anything counts, and not of what."""
     every = [(r, item) for r in ranges for item in r.spec.limits]
     planned = {c.name: c for c in _all(asked)}
-    for c in _all(made):
+    for c in _all(made) if said else ():
         was, new = planned.get(c.name, c), _filled(c, every)
-        less = {r for r in was.limits if _gave(said, "limit", c) and r not in new.limits}
-        if _gave(said, "request", c):
-            # A vertical autoscaler makes more of what one gives.
-            least = {r: min(n, 1) if asked.autosized else n for r, n in was.requests.items()}
-            less |= {r for r, n in least.items() if new.requests.get(r, 0) < n and r not in c.requests}
+        # A vertical autoscaler makes more of what one gives.
+        least = {r: min(n, 1) if asked.autosized else n for r, n in was.requests.items()}
+        less = {r for r, n in least.items() if new.requests.get(r, 0) < n and r not in c.requests}
+        less |= was.limits.keys() - new.limits.keys()
         if less:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,
-                f"a LimitRange of namespace {asked.namespace} gave container {c.name} "
-                f"{', '.join(sorted(less))}, and none gives so much now: its replacement may be refused for "
-                "that, or go elsewhere",
+                f"LimitRanges of namespace {asked.namespace} gave the pod requests or limits, and to its "
+                f"container {c.name} none gives so much {', '.join(sorted(less))} now: its replacement may "
+                "be refused for that, or go elsewhere",
                 {},
                 "state these requests and limits in the owner's template",
             )
     return None
-
-
-def _gave(said: str, what: str, container: Container) -> bool:
-    """Whether a pod says that LimitRanges gave this container requests, or limits; also where what it says is
-    too long to be kept whole."""
-    ends = f" {what} for container {container.name}", f" {what} for init container {container.name}"
-    return said.endswith("…") or any(part.endswith(ends) for part in said.split("; "))
 
 
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:
