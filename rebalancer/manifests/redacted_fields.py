@@ -376,6 +376,7 @@ _DISKS: dict[str, Rule] = {
     "gcePersistentDisk": fields(pdName=name, readOnly=same),
     "awsElasticBlockStore": fields(volumeID=name, readOnly=same),
     "azureDisk": fields(diskName=name, readOnly=same),
+    **dict.fromkeys(("cinder", "portworxVolume"), fields(volumeID=name, readOnly=same)),
 }
 _VOLUME = fields(
     name=name,
@@ -390,10 +391,10 @@ _VOLUME = fields(
     **_DISKS,
     # Of the rest a restricted level of Pod Security forbids these.
     **dict.fromkeys(
-        ("nfs", "cephfs", "cinder", "fc", "flexVolume", "flocker", "gitRepo", "glusterfs", "azureFile"),
+        ("nfs", "cephfs", "fc", "flexVolume", "flocker", "gitRepo", "glusterfs", "azureFile"),
         _EMPTY,
     ),
-    **dict.fromkeys(("photonPersistentDisk", "portworxVolume", "quobyte", "scaleIO", "storageos"), _EMPTY),
+    **dict.fromkeys(("photonPersistentDisk", "quobyte", "scaleIO", "storageos"), _EMPTY),
     vsphereVolume=_EMPTY,
 )
 

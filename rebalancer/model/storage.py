@@ -50,11 +50,20 @@ class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
     gce_persistent_disk: dict[str, object] | None = field(name="gcePersistentDisk", default=None)
     aws_elastic_block_store: dict[str, object] | None = field(name="awsElasticBlockStore", default=None)
     azure_disk: dict[str, object] | None = field(name="azureDisk", default=None)
+    cinder: dict[str, object] | None = None
+    portworx_volume: dict[str, object] | None = field(name="portworxVolume", default=None)
 
     @property
-    def in_tree(self) -> bool:
-        """Whether it names a disk of an in-tree plugin."""
-        return any((self.gce_persistent_disk, self.aws_elastic_block_store, self.azure_disk))
+    def in_tree(self) -> str:
+        """The field that names a disk of an in-tree plugin, "" where none does."""
+        disks = {
+            "gcePersistentDisk": self.gce_persistent_disk,
+            "awsElasticBlockStore": self.aws_elastic_block_store,
+            "azureDisk": self.azure_disk,
+            "cinder": self.cinder,
+            "portworxVolume": self.portworx_volume,
+        }
+        return next((name for name, source in disks.items() if source is not None), "")
 
 
 class PhaseStatus(Struct, frozen=True, rename="camel", eq=False):

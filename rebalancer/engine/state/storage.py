@@ -21,12 +21,18 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 WAIT = "WaitForFirstConsumer"
 NO_PROVISIONER = frozenset({"", "kubernetes.io/no-provisioner"})
 
-INLINE = {
+IN_TREE = {
     "awsElasticBlockStore": "kubernetes.io/aws-ebs",
     "gcePersistentDisk": "kubernetes.io/gce-pd",
     "azureDisk": "kubernetes.io/azure-disk",
+    "cinder": "kubernetes.io/cinder",
+    "portworxVolume": "kubernetes.io/portworx-volume",
 }
-"""Disks that are written into pods. Every supported kubelet has them migrated (GA by 1.25)."""
+"""The plugins of disks that are written into pods and PersistentVolumes. Every supported kubelet has them
+migrated (GA by 1.25), but for Portworx by 1.31: that its disks are counted before keeps a pod away at worst.
+
+Rule: nodevolumelimits/utils.go, ``isCSIMigrationOn``.
+"""
 IN_TREE_DRIVERS = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -108,8 +114,8 @@ class Storage:
             if attachment is not None:
                 yield attachment
         for volume in template.volumes:
-            if volume.kind in INLINE:
-                yield IN_TREE_DRIVERS[INLINE[volume.kind]], "/".join(volume.device)
+            if volume.kind in IN_TREE:
+                yield IN_TREE_DRIVERS[IN_TREE[volume.kind]], "/".join(volume.device)
 
     def has_driver(self, node: str, driver: str) -> bool:
         """Whether a node has a driver: a kubelet makes a CSINode before its node is Ready."""
@@ -136,14 +142,7 @@ class Storage:
         spec = volume.spec
         if spec.csi is not None:
             return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None
-        for plugin, source in (
-            ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
-            ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
-            ("kubernetes.io/azure-disk", spec.azure_disk),
-        ):
-            if source is not None:
-                return IN_TREE_DRIVERS[plugin], volume.metadata.name
-        return None
+        return (IN_TREE_DRIVERS[IN_TREE[spec.in_tree]], volume.metadata.name) if spec.in_tree else None
 
 
 def reads(snapshot: Snapshot, kind: str) -> bool:

@@ -347,10 +347,10 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
         ("azureDisk", wire.azure_disk, ("diskName",)),
         ("iscsi", wire.iscsi, ("iqn",)),
         ("rbd", wire.rbd, ("pool", "image")),
-        ("cinder", wire.cinder, ()),
+        ("cinder", wire.cinder, ("volumeID",)),
         ("fc", wire.fc, ()),
         ("flexVolume", wire.flex_volume, ()),
-        ("portworxVolume", wire.portworx_volume, ()),
+        ("portworxVolume", wire.portworx_volume, ("volumeID",)),
         ("vsphereVolume", wire.vsphere_volume, ()),
     ):
         if source is not None:

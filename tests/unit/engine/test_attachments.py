@@ -95,19 +95,32 @@ def test_attachments_that_may_not_be_read_matter_where_volumes_are_limited(
     assert doubts == (() if certain else (expected,))
 
 
-INLINE = {
+IN_TREE = {
     "ebs.csi.aws.com": {"awsElasticBlockStore": {"volumeID": "d"}},
     "pd.csi.storage.gke.io": {"gcePersistentDisk": {"pdName": "d"}},
     "disk.csi.azure.com": {"azureDisk": {"diskName": "d", "diskURI": "/d"}},
+    "cinder.csi.openstack.org": {"cinder": {"volumeID": "d"}},
+    "pxd.portworx.com": {"portworxVolume": {"volumeID": "d"}},
 }
 
 
-@pytest.mark.parametrize("driver", INLINE)
+@pytest.mark.parametrize("driver", IN_TREE)
+def test_a_volume_of_an_in_tree_plugin_needs_a_place_of_the_driver_that_took_over(driver: str) -> None:
+    pv, bound, new = volume("pv", "data"), claim("data", "pv"), pod("new").mounts("data")
+    del pv.object["spec"]["csi"]
+    pv.object["spec"] |= IN_TREE[driver]
+    nodes_ = node("a-0"), node("b-0"), csi_node("a-0", 0, driver=driver), csi_node("b-0", 1, driver=driver)
+    asked = Asked(*nodes_, pv, bound, new)
+    assert asked.fits == ["b-0"]
+    assert "volume pv is of an in-tree plugin" in asked.doubts
+
+
+@pytest.mark.parametrize("driver", IN_TREE)
 def test_a_disk_that_is_written_into_a_pod_takes_a_place_of_the_driver_that_took_over(driver: str) -> None:
     pv, bound, new = volume("pv", "data"), claim("data", "pv"), pod("new").mounts("data")
     pv.object["spec"]["csi"]["driver"] = driver
     legacy = pod("legacy").on("a-0")
-    legacy._spec["volumes"] = [{"name": "d", **INLINE[driver]}]
+    legacy._spec["volumes"] = [{"name": "d", **IN_TREE[driver]}]
     things = node("a-0"), node("b-0"), csi_node("a-0", 1, driver=driver), pv, bound, new
     assert Asked(*things).fits == ["a-0", "b-0"]
     assert Asked(*things, legacy).fits == ["b-0"]

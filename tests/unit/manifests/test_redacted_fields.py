@@ -21,6 +21,7 @@ Json = dict[str, Any]
 TIME = "2026-01-01T00:00:00Z"
 RESOURCES = {"requests": {"cpu": "2", "acme.example/x": "1"}, "limits": {"cpu": "3"}}
 DISKS = {"gcePersistentDisk": "pdName", "awsElasticBlockStore": "volumeID", "azureDisk": "diskName"}
+DISKS |= dict.fromkeys(("cinder", "portworxVolume"), "volumeID")
 
 
 def sample(type_: Any) -> Any:
@@ -85,7 +86,7 @@ def pod_spec() -> Json:
         {"name": "f", "iscsi": {"iqn": "x", "readOnly": True}},
         {"name": "h", "image": {"reference": "i:1", "pullPolicy": "Never"}},
         {"name": "g", "rbd": {"pool": "x", "image": "y", "monitors": ["z"], "readOnly": True}},
-        *({"name": k, k: {}} for k in ("cinder", "fc", "flexVolume", "portworxVolume", "vsphereVolume")),
+        *({"name": k, k: {}} for k in ("fc", "flexVolume", "vsphereVolume")),
     ]
     assert {next(k for k in v if k != "name") for v in volumes} == {
         f.encode_name for f in msgspec.structs.fields(VolumeJson) if f.name != "name"
