@@ -14,6 +14,7 @@ from rebalancer.admission import APP_ARMOR, INJECTING
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.pods import RESIZE_PENDING, SANDBOX
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS, MACHINE_CONFIGS, Condition, is_trouble
+from rebalancer.model.selectors import LABEL_VALUE
 from rebalancer.model.snapshot import BUILT_IN
 from rebalancer.model.workload import REVISION, UNASKED
 from rebalancer.policy import owners, queues
@@ -166,10 +167,17 @@ def requirement(value: Any, naming: Naming) -> dict[str, Any] | None:
         return None
     k = value.get("key") if isinstance(value.get("key"), str) else ""
     if isinstance(value.get("values"), list):
-        found["values"] = [naming.value(k, v) if v else "" for v in value["values"] if isinstance(v, str)]
+        found["values"] = [_asked_for(k, v, naming) for v in value["values"] if isinstance(v, str)]
     if isinstance(value.get("value"), str):
         found["value"] = naming.value(k, value["value"]) if value["value"] else ""
     return found
+
+
+def _asked_for(k: str, text: str, naming: Naming) -> str:
+    """A value of a requirement. What no label can have as its value stays such, as a pseudonym would not."""
+    if k != "metadata.name" and not LABEL_VALUE.fullmatch(text):
+        return _REDACTED
+    return naming.value(k, text) if text else ""
 
 
 def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:

@@ -7,6 +7,7 @@ k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
@@ -15,6 +16,9 @@ from msgspec import Struct
 
 LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+"""What a label may have as its value. Rule: apimachinery's validation, ``IsValidLabelValue``."""
 
 
 class LabelSelectorRequirement(Struct, frozen=True, rename="camel"):
@@ -126,6 +130,18 @@ class NodeSelectorRequirement(Struct, frozen=True, rename="camel"):
     operator: NodeOperator
     values: tuple[str, ...] = ()
 
+    @property
+    def possible(self) -> bool:
+        """Whether labels can have its values. API servers from 1.33 on ask that of required node affinity."""
+        return all(map(LABEL_VALUE.fullmatch, self.values))
+
+    @property
+    def parses(self) -> bool:
+        """Whether the scheduler can read it, as one on labels. Rule: labels.NewRequirement."""
+        if self.operator == "Gt" or self.operator == "Lt":
+            return len(self.values) == 1 and _integer(self.values[0]) is not None and self.possible
+        return bool(self.values) == (self.operator in ("In", "NotIn")) and self.possible
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node's labels satisfy it; Gt and Lt compare integers and fail on anything else."""
         value = labels.get(self.key)
@@ -136,16 +152,34 @@ class NodeSelectorRequirement(Struct, frozen=True, rename="camel"):
             return have > want if self.operator == "Gt" else have < want
         return Requirement(self.key, self.operator, self.values).matches(labels)
 
+    def __str__(self) -> str:
+        """The requirement in words, as it is written."""
+        return " ".join((self.key, self.operator, *self.values))
+
 
 class NodeSelectorTerm(Struct, frozen=True, rename="camel"):
-    """Requirements that must all hold; a term without any matches no node."""
+    """Requirements that must all hold; a term without any, or with one that does not parse, matches no node.
+
+    Rule: component-helpers' nodeaffinity.go, ``newNodeSelectorTerm``.
+    """
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
+    @property
+    def unread(self) -> tuple[NodeSelectorRequirement, ...]:
+        """Requirements that the scheduler cannot read."""
+        fields = (r for r in self.match_fields if r.operator not in ("In", "NotIn") or len(r.values) != 1)
+        return (*(r for r in self.match_expressions if not r.parses), *fields)
+
+    @property
+    def selects(self) -> bool:
+        """Whether it may match a node at all."""
+        return bool(self.match_expressions or self.match_fields) and not self.unread
+
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the node of this name and these labels satisfies the term."""
-        if not self.match_expressions and not self.match_fields:
+        if not self.selects:
             return False
         fields = {"metadata.name": name}
         return all(r.matches(labels) for r in self.match_expressions) and all(

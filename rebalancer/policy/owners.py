@@ -644,6 +644,29 @@ def gone(owner: str, kind: str, name: str) -> Reason:
     )
 
 
+_VALUES_JUDGED = 33
+"""The minor release from which on API servers ask for values that labels can have (kubernetes #128212)."""
+
+
+def by_affinity(asked: PodTemplate, server_version: str) -> Reason | None:
+    """Why no new pod with this node affinity would be admitted; None if one would be.
+
+    Pods, and templates, that are older than the rule are left as they are.
+    """
+    affinity = asked.affinity.node_affinity if asked.affinity is not None else None
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required else ()
+    odd = next((r for t in terms for r in t.match_expressions if not r.possible), None)
+    if odd is None or _minor(server_version) < _VALUES_JUDGED:
+        return None
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"its replacement's required node affinity has a value that is no label's ({odd}): no new pod is "
+        "admitted",
+        {},
+        "correct the owner's template",
+    )
+
+
 def named(owner: Workload) -> Iterator[tuple[str, str]]:
     """Kind and name of what the owner's template names, and without which no new pod is admitted.
 

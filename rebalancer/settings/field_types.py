@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from rebalancer.model.selectors import LabelSelector
+from rebalancer.model.selectors import LABEL_VALUE, LabelSelector
 from rebalancer.policy.caps import parse_cron
 from rebalancer.policy.options import Limit
 from rebalancer.policy.owners import KNOWN_KINDS
@@ -40,7 +40,6 @@ _GROUP = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 def parse_duration(value: object) -> float:
@@ -113,7 +112,7 @@ def _parse_selector(value: object) -> LabelSelector:
         if not _LABEL_KEY.fullmatch(key):
             raise ValueError(f"{key!r} is no key of a label")
     for text in (*selector.match_labels.values(), *(v for a in expressions for v in a.values)):
-        if not _LABEL_VALUE.fullmatch(text):
+        if not LABEL_VALUE.fullmatch(text):
             raise ValueError(f"{text!r} is no value of a label: letters, digits, '-', '_' and '.' only")
     return selector
 

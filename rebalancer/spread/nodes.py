@@ -321,8 +321,8 @@ class NodeTable:
         return mask
 
     def term_mask(self, term: NodeSelectorTerm) -> Bools:
-        """bool[N]: nodes that a term matches; a term without requirements matches none."""
-        if not term.match_expressions and not term.match_fields:
+        """bool[N]: nodes that a term matches."""
+        if not term.selects:
             return self.none
         mask = self.every
         for expression in term.match_expressions:

@@ -167,6 +167,15 @@ def test_so_is_one_with_nodes_that_come_and_go(there: NodeBuilder) -> None:
     check(objects(node("a-0").zone("a"), there, web.placed({"a-0": 4})))
 
 
+@pytest.mark.parametrize("value", ["acme", "acme bank"])
+def test_so_is_one_with_affinity_by_what_is_a_label_value_or_not(value: str) -> None:
+    term = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": [value]}]}
+    web = workload("web").spread("zone", 1)
+    terms = {"nodeSelectorTerms": [term]}
+    web._spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    check(objects(nodes(a=1, b=1), web.placed({"a-0": 4})))
+
+
 def test_so_is_one_in_which_a_webhook_does_not_answer() -> None:
     said = 'Internal error occurred: failed calling webhook "mutate.acme-bank.example"'
     fails = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": said}

@@ -43,6 +43,38 @@ def test_affinity_to_a_node_that_does_not_exist_leaves_none() -> None:
     )
 
 
+OPEN = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a-0"]}
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"),
+    [
+        ("NotIn", ["bad value"]),
+        ("NotIn", ["x", "y" * 64]),
+        ("NotIn", []),
+        ("Gt", ["-5"]),
+        ("Lt", ["9.5"]),
+        ("DoesNotExist", ["x"]),
+    ],
+)
+def test_a_required_term_that_the_scheduler_cannot_read_opens_no_node(
+    operator: str, values: list[str]
+) -> None:
+    new = pod("new")
+    asked = [{"key": key, "operator": operator, "values": values} for key in ("age", "gone")]
+    terms = [{"matchExpressions": [one]} for one in (*asked, OPEN)]
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    new._spec["affinity"] = {"nodeAffinity": affinity}
+    assert Asked(node("a-0").label("age", "7"), node("b-0").label("age", "7"), new).fits == ["a-0"]
+
+
+def test_a_term_that_names_two_nodes_cannot_be_read() -> None:
+    new = named("a-0")
+    terms = new._spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] = ["a-0", "b-0"]
+    assert Asked(nodes(a=1, b=1), new).fits == []
+
+
 def disk(kind: str, *device: str, read_only: bool = False) -> Volume:
     return Volume("v", kind, device=(kind, *device), read_only=read_only)
 

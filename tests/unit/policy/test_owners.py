@@ -6,10 +6,11 @@ from math import inf
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.circuit_breaker import UNASKED_FOR
-from rebalancer.policy.evictable import next_change
+from rebalancer.policy.evictable import Evictable, next_change
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import (
@@ -503,6 +504,39 @@ def test_an_owner_is_left_alone_or_not(
     things: Any, options: dict[str, Any], expected: ReasonCode | None
 ) -> None:
     assert code(things, options=PolicyOptions(**options)) == expected
+
+
+def attracted(kind: str, terms: Any) -> list[Json]:
+    """web with terms of node affinity, in its pods and in their owner's template."""
+    affinity = {"nodeAffinity": {f"{kind}DuringSchedulingIgnoredDuringExecution": terms}}
+    spec = {"spec": {"affinity": affinity}}
+    return patched("ReplicaSet", {"spec": {"template": spec}}, patched("Pod", spec, web()))
+
+
+def wanting(operator: str, *values: str) -> Json:
+    return {"matchExpressions": [{"key": "gen", "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("version", "operator", "value", "expected"),
+    [
+        ("v1.32.5", "NotIn", "bad value", None),
+        ("v1.33.0", "NotIn", "bad value", REFUSED),
+        ("", "In", "bad value", REFUSED),
+        ("v1.36.2", "Gt", "-5", REFUSED),
+        ("v1.36.2", "Gt", "1.5", None),
+        ("v1.36.2", "In", "", None),
+        ("v1.36.2", "In", "x" * 63, None),
+        ("v1.36.2", "In", "x" * 64, REFUSED),
+    ],
+)
+def test_a_required_value_that_no_label_can_have_is_refused_in_new_pods_from_1_33_on(
+    version: str, operator: str, value: str, expected: ReasonCode | None
+) -> None:
+    terms = {"nodeSelectorTerms": [wanting("DoesNotExist"), wanting(operator, value)]}
+    snapshot = replace(cluster(attracted("required", terms)), server_version=version)
+    reason = Evictable(snapshot, PolicyOptions()).why_not(snapshot.pods[0])
+    assert (reason and reason.code) == expected
 
 
 def test_a_pending_replacement_blocks_its_running_siblings() -> None:
