@@ -330,6 +330,11 @@ def _profile(wire: _Profile, percentage: int) -> Profile:
     balanced = _args(wire, "NodeResourcesBalancedAllocation", _BalancedArgs)
     spread = _args(wire, "PodTopologySpread", _SpreadArgs)
     affinity = _args(wire, "InterPodAffinity", _PodAffinityArgs)
+    added = _args(wire, "NodeAffinity", _NodeAffinityArgs).added_affinity
+    if added is not None:
+        terms = added.required.node_selector_terms if added.required is not None else ()
+        for unread in (*(r for t in terms for r in t.unread), *added.unread):
+            raise ConfigError(f"pluginConfig of NodeAffinity: addedAffinity does not parse ({unread})")
     volumes = _args(wire, "VolumeBinding", _Shape)
     system = spread.defaulting_type == "System"
     strategy = fit.scoring_strategy
@@ -344,7 +349,7 @@ def _profile(wire: _Profile, percentage: int) -> Profile:
         ),
         system_defaulted=system,
         default_constraints=SYSTEM_DEFAULTS if system else spread.default_constraints,
-        added_affinity=_args(wire, "NodeAffinity", _NodeAffinityArgs).added_affinity,
+        added_affinity=added,
         fit_strategy=strategy.type,
         fit_resources=_weighted(strategy.resources),
         fit_shape=strategy.requested_to_capacity_ratio.shape,

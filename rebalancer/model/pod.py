@@ -16,7 +16,7 @@ from msgspec import Struct, field, json, structs
 
 from rebalancer.model.node import OwnerReference, Toleration
 from rebalancer.model.quantity import bounded
-from rebalancer.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+from rebalancer.model.selectors import LabelSelector, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 InclusionPolicy = Literal["Honor", "Ignore"]
@@ -50,6 +50,15 @@ class NodeAffinity(Struct, frozen=True, rename="camel", eq=False):
     preferred: tuple[PreferredSchedulingTerm, ...] = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
+
+    @property
+    def unread(self) -> tuple[NodeSelectorRequirement, ...]:
+        """What the scheduler cannot read of the preferred terms: it scores no node then, and places the pod
+        only where a single one is open.
+
+        Rule: component-helpers' nodeaffinity.go, ``NewPreferredSchedulingTerms``.
+        """
+        return tuple(r for t in self.preferred if t.weight for r in t.preference.unread)
 
 
 class PodAffinityTerm(Struct, frozen=True, rename="camel", eq=False):

@@ -649,22 +649,24 @@ _VALUES_JUDGED = 33
 
 
 def by_affinity(asked: PodTemplate, server_version: str) -> Reason | None:
-    """Why no new pod with this node affinity would be admitted; None if one would be.
+    """Why no new pod with this node affinity would be admitted, or get a node; None if one would.
 
-    Pods, and templates, that are older than the rule are left as they are.
+    Pods, and templates, that are older than the rule of admission are left as they are. A pod that was placed
+    when a single node was open tells nothing of the next one.
     """
     affinity = asked.affinity.node_affinity if asked.affinity is not None else None
-    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required else ()
-    odd = next((r for t in terms for r in t.match_expressions if not r.possible), None)
-    if odd is None or _minor(server_version) < _VALUES_JUDGED:
+    if affinity is None:
         return None
-    return Reason(
-        ReasonCode.REPLACEMENT_REFUSED,
-        f"its replacement's required node affinity has a value that is no label's ({odd}): no new pod is "
-        "admitted",
-        {},
-        "correct the owner's template",
-    )
+    terms = affinity.required.node_selector_terms if affinity.required is not None else ()
+    odd = [r for t in terms for r in t.match_expressions if not r.possible]
+    if odd and _minor(server_version) >= _VALUES_JUDGED:
+        say = f"required node affinity has a value that is no label's ({odd[0]}): no new pod is admitted"
+    elif affinity.unread:
+        say = f"preferred node affinity does not parse ({affinity.unread[0]}): it is not placed"
+    else:
+        return None
+    remedy = "correct the owner's template"
+    return Reason(ReasonCode.REPLACEMENT_REFUSED, f"its replacement's {say}", {}, remedy)
 
 
 def named(owner: Workload) -> Iterator[tuple[str, str]]:

@@ -167,12 +167,17 @@ def test_so_is_one_with_nodes_that_come_and_go(there: NodeBuilder) -> None:
     check(objects(node("a-0").zone("a"), there, web.placed({"a-0": 4})))
 
 
-@pytest.mark.parametrize("value", ["acme", "acme bank"])
-def test_so_is_one_with_affinity_by_what_is_a_label_value_or_not(value: str) -> None:
-    term = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": [value]}]}
+@pytest.mark.parametrize("way", ["required", "preferred"])
+@pytest.mark.parametrize(
+    ("operator", "value"), [("NotIn", "acme"), ("NotIn", "acme bank"), ("Gt", "7"), ("Gt", "1.5")]
+)
+def test_so_is_one_with_affinity_that_the_scheduler_can_read_or_not(
+    way: str, operator: str, value: str
+) -> None:
+    term = {"matchExpressions": [{"key": "team", "operator": operator, "values": [value]}]}
     web = workload("web").spread("zone", 1)
-    terms = {"nodeSelectorTerms": [term]}
-    web._spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    terms: Any = {"nodeSelectorTerms": [term]} if way == "required" else [{"weight": 1, "preference": term}]
+    web._spec["affinity"] = {"nodeAffinity": {f"{way}DuringSchedulingIgnoredDuringExecution": terms}}
     check(objects(nodes(a=1, b=1), web.placed({"a-0": 4})))
 
 

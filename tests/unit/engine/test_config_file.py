@@ -33,6 +33,9 @@ def config(*profiles: dict[str, Any], version: str = "v1", **top: object) -> Sch
     )
 
 
+UNREAD = {"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["1.5"]}]}
+
+
 def only(config: SchedulerConfig) -> Profile:
     (profile,) = config.profiles
     return profile
@@ -137,6 +140,19 @@ def test_the_percentage_of_a_profile_goes_before_the_general_one() -> None:
 )
 def test_the_search_stops_when_enough_nodes_are_found(percentage: int, nodes: int, found: int) -> None:
     assert Profile(percentage_of_nodes_to_score=percentage).nodes_to_find(nodes) == found
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}, UNREAD]}},
+        {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": UNREAD}]},
+    ],
+    ids=["required", "preferred"],
+)
+def test_an_added_affinity_with_which_no_scheduler_starts_is_refused(added: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"addedAffinity does not parse \(gen Gt 1\.5\)"):
+        config({"pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": added}}]})
 
 
 @pytest.mark.parametrize(

@@ -539,6 +539,33 @@ def test_a_required_value_that_no_label_can_have_is_refused_in_new_pods_from_1_3
     assert (reason and reason.code) == expected
 
 
+@pytest.mark.parametrize(
+    ("operator", "values", "weight", "expected"),
+    [
+        ("Gt", ["1.5"], 1, REFUSED),
+        ("Lt", ["2Gi"], 100, REFUSED),
+        ("Lt", ["-5"], 1, REFUSED),
+        ("In", ["fine", "bad value!"], 1, REFUSED),
+        ("NotIn", ["bad value!"], 1, REFUSED),
+        ("NotIn", ["bad value!"], 0, None),
+        ("Gt", ["7"], 1, None),
+        ("In", ["fine"], 1, None),
+        ("DoesNotExist", [], 1, None),
+    ],
+)
+@pytest.mark.parametrize("version", ["v1.29.0", "v1.36.2"])
+def test_a_preferred_term_that_the_scheduler_cannot_read_has_it_place_no_new_pod(
+    operator: str, values: list[str], weight: int, expected: ReasonCode | None, version: str
+) -> None:
+    preferred = [
+        {"weight": 1, "preference": {}},
+        {"weight": weight, "preference": wanting(operator, *values)},
+    ]
+    snapshot = replace(cluster(attracted("preferred", preferred)), server_version=version)
+    reason = Evictable(snapshot, PolicyOptions()).why_not(snapshot.pods[0])
+    assert (reason and reason.code) == expected
+
+
 def test_a_pending_replacement_blocks_its_running_siblings() -> None:
     things = born(OLD, OLD, NEW, things=replica_set("web").placed({"a-0": 2, "": 1}))
     assert code(things) is ReasonCode.REPLACEMENT_NOT_READY
