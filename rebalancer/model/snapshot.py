@@ -284,6 +284,12 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return alike(p for p in self.pods if p.deleted is None and not p.finished)
 
     @cached_property
+    def default_class(self) -> PriorityClass | None:
+        """What a new pod is given that names no PriorityClass: of several defaults the lowest counts."""
+        every = (c for c in self.priority_classes.values() if c.global_default)
+        return min(every, key=lambda c: c.value, default=None)
+
+    @cached_property
     def node_names(self) -> frozenset[str]:
         """The names of the nodes."""
         return frozenset(n.name for n in self.nodes)

@@ -79,9 +79,9 @@ def could_preempt(simulation: Simulation, replacement: PodTemplate) -> str:
     state, lower = simulation.state, replacement.priority
     if state.lowest_priority < lower:
         return "pods of lower priority run"
-    classes = state.snapshot.priority_classes.values()
+    classes, default = state.snapshot.priority_classes.values(), state.snapshot.default_class
     named = next((c.metadata.name for c in classes if c.value < lower), "")
-    usual = min((c.value for c in classes if c.global_default), default=0)
+    usual = default.value if default is not None else 0
     return f"PriorityClass {named} is lower" if named else "pods without a class are lower" * (usual < lower)
 
 

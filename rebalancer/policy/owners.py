@@ -18,7 +18,7 @@ from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
-from rebalancer.model.workload import REVISION, Workload
+from rebalancer.model.workload import REVISION, PriorityClass, Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
@@ -428,6 +428,8 @@ class Owners:
         for kind, wanted in named(owner):
             if kind in snapshot.kinds and wanted not in there.get(kind, {wanted}):
                 return gone(name, kind, wanted)
+        if (reason := ranked_otherwise(owner, snapshot)) is not None:
+            return reason
         namespace = snapshot.namespaces.get(owner.namespace)
         if namespace is None or not owner.security:
             return None
@@ -682,6 +684,32 @@ def named(owner: Workload) -> Iterator[tuple[str, str]]:
     wanted = owner.template.priority_class if owner.template is not None else ""
     if wanted and not wanted.startswith("system-"):
         yield "PriorityClass", wanted
+
+
+def ranked_otherwise(owner: Workload, snapshot: Snapshot) -> Reason | None:
+    """Why the API server refuses new pods of an owner whose template states its priority itself: the class
+    gives another one now. A class is made anew for that, or another becomes the default.
+
+    Rule: plugin/pkg/admission/priority.
+    """
+    stated = {"priority": owner.priority, "preemptionPolicy": owner.preemption_policy or None}
+    wanted = owner.template.priority_class if owner.template is not None else ""
+    found = snapshot.priority_classes.get(wanted) if wanted else snapshot.default_class
+    if "PriorityClass" not in snapshot.kinds or (wanted and found is None):
+        return None
+    found = found or PriorityClass(metadata=ObjectMeta(name=""))
+    given = {"priority": found.value, "preemptionPolicy": found.preemption_policy}
+    wrong = [field for field, value in stated.items() if value not in (None, given[field])]
+    if not wrong:
+        return None
+    by = f"PriorityClass {found.metadata.name}" if found.metadata.name else "no PriorityClass"
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"the template of {owner.kind} {owner.name} states {wrong[0]} {stated[wrong[0]]}, and by {by} a new "
+        f"pod has {given[wrong[0]]}: none would be admitted",
+        {},
+        f"leave {' and '.join(wrong)} out of the template",
+    )
 
 
 def not_looked_at(owners: Iterable[Workload]) -> tuple[str, ...]:

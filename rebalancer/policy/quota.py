@@ -523,12 +523,15 @@ def _by_runtime_class(asked: PodTemplate, made: PodTemplate, by: Admission) -> R
 
 def _by_priority(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:
     found = by.priority_class
-    if found is None or found.value == asked.priority:
+    if found is None:
+        return None
+    preempts = found.preemption_policy != "Never"
+    if (found.value, preempts) == (asked.priority, asked.preempts):
         return None
     return Reason(
         ReasonCode.REPLACEMENT_REFUSED,
-        f"PriorityClass {found.metadata.name} gives priority {found.value}, and its replacement is planned "
-        f"with {asked.priority}",
+        f"PriorityClass {found.metadata.name} gives priority {found.value}, preemptionPolicy "
+        f"{found.preemption_policy}, and its replacement is planned with another",
         {"priority": found.value, "planned": asked.priority},
     )
 

@@ -72,11 +72,8 @@ class Replacements:
     ) -> None:
         self._snapshot = snapshot
         self._autoscalers = VerticalAutoscalers(snapshot) if snapshot is not None else None
-        classes = snapshot.priority_classes if snapshot is not None else {}
-        self._priority_classes = classes
-        self._default_class = min(
-            (c for c in classes.values() if c.global_default), key=lambda c: c.value, default=None
-        )
+        self._priority_classes = snapshot.priority_classes if snapshot is not None else {}
+        self._default_class = snapshot.default_class if snapshot is not None else None
         of_file = snapshot.runtime_classes if snapshot is not None else {}
         self._runtime_classes = {**of_file, **(runtime_classes or {})}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
@@ -230,16 +227,18 @@ class Replacements:
         return self._sized(self._made(with_containers(bare, *every), owner), owner, exactly=True)
 
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
-        """With the priority that its class, or the default one, gives now.
+        """With the priority and preemptionPolicy that its class, or the default one, gives now.
 
         Rule: plugin/pkg/admission/priority.
         """
         named = owner.template.priority_class if owner.template is not None else built.priority_class
         found = self._priority_classes.get(named) if named else self._default_class
-        if found is None or (built.priority, built.priority_class) == (found.value, found.metadata.name):
+        if found is None:
             return built
-        preempts = found.preemption_policy != "Never"
-        return replace(built, priority=found.value, priority_class=found.metadata.name, preempts=preempts)
+        name, preempts = found.metadata.name, found.preemption_policy != "Never"
+        if (built.priority, built.priority_class, built.preempts) == (found.value, name, preempts):
+            return built
+        return replace(built, priority=found.value, priority_class=name, preempts=preempts)
 
     def _unsettled(self, built: PodTemplate, asked: PodTemplate, runs: RuntimeClass | None) -> bool:
         """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now.

@@ -259,6 +259,8 @@ class Decoder:
             on_nodes=None if on_nodes is None else on_nodes + status.number_misscheduled,
             runtime_class=made.runtime_class_name,
             node=made.node_name,
+            priority=made.priority,
+            preemption_policy=made.preemption_policy,
             security=spec.template.security() if spec.template is not None and makes_pods else b"",
             failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
             failing_since=next((_since(c) for c in status.conditions if _fails(c)), None),

@@ -148,7 +148,7 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     overhead: Raw = _NONE
     resources: Raw = _NONE
     volumes: tuple[VolumeJson, ...] = ()
-    priority: int = 0
+    priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
     scheduler_name: str = ""

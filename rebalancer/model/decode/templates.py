@@ -98,8 +98,8 @@ class TemplateDecoder:
                 spec.overhead,
                 spec.resources,
                 repr(volumes).encode() if volumes else b"",
-                f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
-                f"\1{spec.host_network}\1{spec.host_pid}\1{spec.host_ipc}\1{spec.host_users}\1{spec.ends}"
+                f"{spec.priority or 0}\1{spec.priority_class_name}\1{spec.preemption_policy}"
+                f"\1{spec.scheduler_name}\1{spec.host_network}\1{spec.host_pid}\1{spec.host_ipc}\1{spec.host_users}\1{spec.ends}"
                 f"\1{devices}\1{by_claims}\1{spec.service_account_name}\1{spec.service_account}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
@@ -184,7 +184,7 @@ class TemplateDecoder:
                     p for c in (*containers, *(i for i in inits if i.sidecar)) for p in c.host_ports
                 )
             ),
-            priority=spec.priority,
+            priority=spec.priority or 0,
             priority_class=spec.priority_class_name,
             preempts=spec.preemption_policy != "Never",
             scheduler_name=spec.scheduler_name or "default-scheduler",

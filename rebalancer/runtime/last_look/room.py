@@ -564,10 +564,10 @@ def _nowhere(landing: Landing) -> str:
     return "its replacement has lost every node that it could go to" if none else ""
 
 
-def _default(snapshot: Snapshot) -> set[tuple[str, int]]:
-    """Name and value of each PriorityClass that counts for all pods that name none."""
-    every = snapshot.priority_classes.values()
-    return {(c.metadata.name, c.value) for c in every if c.global_default}
+def _default(snapshot: Snapshot) -> tuple[str, int, str] | None:
+    """What the PriorityClass says that counts for all pods that name none."""
+    found = snapshot.default_class
+    return (found.metadata.name, found.value, found.preemption_policy) if found is not None else None
 
 
 def _with_nodes(reason: Reason, removed: list[str], other: list[str]) -> Reason:

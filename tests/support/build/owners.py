@@ -101,7 +101,7 @@ class OwnerBuilder(PodShape):
         spec: Json = {
             "replicas": count,
             "selector": {"matchLabels": dict(selector)},
-            "template": {"metadata": {"labels": dict(labels)}, "spec": self.spec()},
+            "template": {"metadata": {"labels": dict(labels)}, "spec": self.template_spec()},
         }
         status: Json = {
             "replicas": len(self._placed),

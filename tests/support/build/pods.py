@@ -151,6 +151,10 @@ class PodShape(Builder):
             ]
         return spec
 
+    def template_spec(self) -> Json:
+        """The spec that an owner's template has. A pod's priority is what admission gives it."""
+        return {key: value for key, value in self.spec().items() if key != "priority"}
+
     def _with_selector(self, written: Json, selector: Any) -> Json:
         if selector is None:
             return dict(written)

@@ -183,6 +183,21 @@ ALL_AWAY = {"in_flight_per_owner": Limit(percent=100)}
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
 """The snapshot's clock says 2026-06-01T00:00:00Z."""
 
+STATED: list[tuple[str, Json, Json, ReasonCode | None]] = [
+    ("a priority that its class gives", {"priorityClassName": "high", "priority": 5}, {}, None),
+    ("one that it does not give now", {"priorityClassName": "high", "priority": 9}, {}, REFUSED),
+    (
+        "a preemptionPolicy that it does not give now",
+        {"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"},
+        {"preemptionPolicy": "Never"},
+        REFUSED,
+    ),
+    ("a priority of no class", {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}, {}, None),
+    ("one that a default class gave", {"priority": 5}, {}, REFUSED),
+    ("one that a default class gives", {"priority": 5}, {"globalDefault": True}, None),
+    ("one of before a default class", {"priority": 0}, {"globalDefault": True}, REFUSED),
+]
+"""What a template states itself, and what the class `high` says beside its value."""
 CASES: list[Case] = [
     # Owners that are not there, or not for long.
     (
@@ -428,6 +443,10 @@ CASES: list[Case] = [
         [template(spec={"priorityClassName": "high"}), priority_class("high", 5)],
         {},
         None,
+    ),
+    *(
+        (name, [template(spec=stated), priority_class("high", 5) | gives], {}, expected)
+        for name, stated, gives, expected in STATED
     ),
     ("a ReplicaSet that cannot make pods", says("ReplicaSet", *CANNOT), {}, REFUSED),
     ("a Deployment that cannot make pods", says("Deployment", *CANNOT), {}, REFUSED),

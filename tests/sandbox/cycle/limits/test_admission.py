@@ -395,27 +395,48 @@ def test_two_of_which_the_api_server_may_take_either_first(
     assert run.evictions() == evictions
 
 
-@WHEN
-def test_a_priority_class_that_was_made_again_with_another_value(when: str) -> None:
-    def gold(value: int) -> Json:
-        meta = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
-        return {**meta, "value": value}
-
+def ranked(**stated: Any) -> list[Json]:
+    """Pods of a class `gold` that gave them priority 5, and what their template states itself."""
     made = objects(SKEWED)
     for spec in specs(made):
         spec["priorityClassName"] = "gold"
     for spec in specs(made, templates=False):
         spec["priority"] = 5
+    for spec in specs(made, pods=False):
+        spec |= stated
+    return [*made, gold(5)]
 
-    def change(server: ApiServer) -> None:
-        server.store.delete("PriorityClass", "gold", None)
-        server.store.create(gold(7))
 
-    run = cycle([*made, gold(5)], change, when)
+def gold(value: int, policy: str = "PreemptLowerPriority") -> Json:
+    meta = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+    return {**meta, "value": value, "preemptionPolicy": policy}
+
+
+def made_anew(server: ApiServer, now: Json) -> None:
+    server.store.delete("PriorityClass", "gold", None)
+    server.store.create(now)
+
+
+@WHEN
+@pytest.mark.parametrize("now", [gold(7), gold(5, "Never")], ids=["value", "preemptionPolicy"])
+def test_a_priority_class_that_was_made_again_with_another(now: Json, when: str) -> None:
+    run = cycle(ranked(), lambda s: made_anew(s, now), when)
     if when == "before the plan":
-        assert {m.replacement.priority for m in run.story.plans[0].moves} == {7}
+        moves = run.story.plans[0].moves
+        assert {(m.replacement.priority, m.replacement.preempts) for m in moves} == {
+            (now["value"], now["preemptionPolicy"] != "Never")
+        }
     else:
         assert ReasonCode.REPLACEMENT_REFUSED in held(run)
+
+
+@WHEN
+@pytest.mark.parametrize(
+    "stated", [{"priority": 5}, {"preemptionPolicy": "PreemptLowerPriority"}], ids=lambda s: str(*s)
+)
+def test_a_template_that_states_what_its_priority_class_gave_before(stated: Json, when: str) -> None:
+    run = cycle(ranked(**stated), lambda s: made_anew(s, gold(7, "Never")), when)
+    assert f"states {next(iter(stated))}" in says(run)
 
 
 def finalized(kind: str, *, allowed: bool = False) -> list[Json]:
