@@ -54,12 +54,12 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Object, Snapshot, build_snapshot, unclear
 from rebalancer.model.workload import (
     LimitRange,
-    Namespace,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
     Service,
+    ServiceAccount,
     VerticalPodAutoscaler,
     Workload,
 )
@@ -195,10 +195,10 @@ class _Version(Struct, frozen=True, rename="camel"):
 _READ_TIMEOUT = 15.0
 """Seconds; one object is small, and an eviction waits for it."""
 _RELISTS = 3
-Named = RuntimeClass | PriorityClass | Namespace
-"""What templates name. A Namespace stands for a ServiceAccount, of which only the metadata is read."""
+Named = RuntimeClass | PriorityClass | ServiceAccount
+"""What templates name."""
 _NAMED: dict[str, Any] = {
-    "ServiceAccount": Namespace,
+    "ServiceAccount": ServiceAccount,
     "RuntimeClass": RuntimeClass,
     "PriorityClass": PriorityClass,
 }

@@ -122,7 +122,7 @@ RESOURCES: dict[str, Resource] = {r.kind: r for r in _ALL}
 NAMED = {
     r.kind: r
     for r in (
-        Resource("ServiceAccount", "", "v1", "serviceaccounts", metadata_only=True),
+        Resource("ServiceAccount", "", "v1", "serviceaccounts"),
         Resource("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", namespaced=False),
         RESOURCES["PriorityClass"],
     )

@@ -35,8 +35,9 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
     `runtime_class` ("" = none is named), `node` where it names one, `priority` and `preemption_policy` where
-    it states them itself (else None, ""), and `security`, the part that Pod Security reads, as JSON; b"" where
-    no pod is wanted, or where another object makes them.
+    it states them itself (else None, ""); where a pod is wanted, the `secrets` and `pull_secrets` that it
+    names; and `security`, the part that Pod Security reads, as JSON; b"" where no pod is wanted, or where
+    another object makes them.
     `retries`: whether a Job surely makes another pod for each that fails.
     `on_nodes`: on how many nodes a DaemonSet's controller would have a pod, or leave one; None = not said.
     `failing`: the reason of a condition by which its controller says that pods cannot be made
@@ -73,6 +74,8 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     node: str = ""
     priority: int | None = None
     preemption_policy: str = ""
+    secrets: frozenset[str] = frozenset()
+    pull_secrets: frozenset[str] = frozenset()
     security: bytes = b""
     failing: str = ""
     failing_since: float | None = None
@@ -185,6 +188,20 @@ class Namespace(Struct, frozen=True, rename="camel", eq=False):
     """v1 Namespace."""
 
     metadata: ObjectMeta
+
+
+class SecretName(Struct, frozen=True):
+    """The name of a Secret."""
+
+    name: str = ""
+
+
+class ServiceAccount(Struct, frozen=True, rename="camel", eq=False):
+    """v1 ServiceAccount, and the Secrets that it lists."""
+
+    metadata: ObjectMeta
+    secrets: tuple[SecretName, ...] = ()
+    image_pull_secrets: tuple[SecretName, ...] = ()
 
 
 class PriorityClass(Struct, frozen=True, rename="camel", eq=False):

@@ -18,7 +18,7 @@ from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
-from rebalancer.model.workload import REVISION, PriorityClass, Workload
+from rebalancer.model.workload import REVISION, PriorityClass, ServiceAccount, Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
@@ -671,13 +671,40 @@ def by_affinity(asked: PodTemplate, server_version: str) -> Reason | None:
     return Reason(ReasonCode.REPLACEMENT_REFUSED, f"its replacement's {say}", {}, remedy)
 
 
+ANEW = "default"
+"""The ServiceAccount that is made again by itself."""
+_STRICT = "kubernetes.io/enforce-mountable-secrets"
+"""Annotation by which a ServiceAccount lets its pods have no Secrets but those that it lists."""
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+
+
+def withheld(owner: Workload, account: ServiceAccount) -> Reason | None:
+    """Why the API server refuses new pods of an owner: their account does not list a Secret that the template
+    names. Pods that are older than the annotation, or than the account, run on.
+
+    Rule: plugin/pkg/admission/serviceaccount.
+    """
+    lacks = owner.secrets.difference(s.name for s in account.secrets)
+    lacks |= owner.pull_secrets.difference(s.name for s in account.image_pull_secrets)
+    if not lacks or account.metadata.annotations.get(_STRICT) not in _TRUE:
+        return None
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"the template of {owner.kind} {owner.name} names Secret {min(lacks)}, which its ServiceAccount "
+        f"{account.metadata.name} does not list: by annotation {_STRICT} no new pod would be admitted",
+        {},
+        "list the Secret in the ServiceAccount, or take its annotation away",
+    )
+
+
 def named(owner: Workload) -> Iterator[tuple[str, str]]:
     """Kind and name of what the owner's template names, and without which no new pod is admitted.
 
-    The ServiceAccount `default` and the classes of the system are made again by themselves.
+    The classes of the system are made again by themselves, and so is `ANEW`, which may withhold Secrets only.
     """
     account = owner.template.service_account if owner.template is not None else ""
-    if account not in ("", "default"):
+    account = account or ANEW
+    if account != ANEW or owner.secrets or owner.pull_secrets:
         yield "ServiceAccount", account
     if owner.runtime_class:
         yield "RuntimeClass", owner.runtime_class

@@ -224,9 +224,8 @@ class Decoder:
             if kind == "ReplicationController" and selector is None:
                 selector = Selector.equals(template.labels)
         made = spec.template.spec if spec.template is not None else TemplateSpecJson()
-        makes_pods = (
-            spec.template is not None and kind not in ("Deployment", "DaemonSet") and spec.replicas > 0
-        )
+        wanted = spec.template is not None and spec.replicas > 0
+        makes_pods = wanted and kind not in ("Deployment", "DaemonSet")
         on_nodes = status.desired_number_scheduled
         strategy = spec.strategy if kind == "Deployment" else spec.update_strategy
         rolling = _RollingUpdate()
@@ -261,6 +260,8 @@ class Decoder:
             node=made.node_name,
             priority=made.priority,
             preemption_policy=made.preemption_policy,
+            secrets=made.secrets() if wanted else frozenset(),
+            pull_secrets=frozenset(s.name for s in made.image_pull_secrets if wanted),
             security=spec.template.security() if spec.template is not None and makes_pods else b"",
             failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
             failing_since=next((_since(c) for c in status.conditions if _fails(c)), None),

@@ -281,11 +281,44 @@ class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):
         return not all(absent(s) for s in sources) or any(k is not None for k in known)
 
 
+class _SecretJson(Struct, frozen=True, rename="camel"):
+    secret_name: str = ""
+
+
+class _ValueJson(Struct, frozen=True, rename="camel"):
+    secret_key_ref: _NamedJson | None = None
+
+
+class _VariableJson(Struct, frozen=True, rename="camel"):
+    """An entry of `env`, or of `envFrom`."""
+
+    value_from: _ValueJson = _ValueJson()
+    secret_ref: _NamedJson | None = None
+
+
+class _TemplateContainerJson(ContainerJson, frozen=True, rename="camel"):
+    env: tuple[_VariableJson, ...] = ()
+    env_from: tuple[_VariableJson, ...] = ()
+
+
 class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     """What of a template decides whether the API server makes a pod of it."""
 
+    containers: tuple[_TemplateContainerJson, ...] = ()
+    init_containers: tuple[_TemplateContainerJson, ...] = ()
     volumes: tuple[_SecuredVolumeJson, ...] = ()
+    image_pull_secrets: tuple[_NamedJson, ...] = ()
     runtime_class_name: str = ""
+
+    def secrets(self) -> frozenset[str]:
+        """Names of the Secrets that a ServiceAccount may withhold.
+
+        Rule: plugin/pkg/admission/serviceaccount, ``limitSecretReferences``, which passes over projections.
+        """
+        mounted = (part(v.secret, _SecretJson, "spec.volumes.secret") for v in self.volumes)
+        said = [e for c in (*self.containers, *self.init_containers) for e in (*c.env, *c.env_from)]
+        refs = (ref for e in said for ref in (e.value_from.secret_key_ref, e.secret_ref) if ref is not None)
+        return frozenset((*(m.secret_name for m in mounted if m is not None), *(ref.name for ref in refs)))
 
 
 class _TemplateMeta(Struct, frozen=True, rename="camel"):

@@ -28,6 +28,7 @@ from rebalancer.model.workload import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    ServiceAccount,
     Workload,
 )
 from rebalancer.planner.plan import Move
@@ -35,7 +36,7 @@ from rebalancer.policy.annotations import BEING_EVICTED, PAUSE, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import gone, making, named
+from rebalancer.policy.owners import ANEW, gone, making, named, withheld
 from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, edited
@@ -207,8 +208,10 @@ def why_not(move: Move, owner: Workload, reads: AdmissionReads) -> Reason | None
     owner = making(owner, move.pod)
     there = {kind: (name, reads.named(kind, owner.namespace, name)) for kind, name in named(owner)}
     for kind, (name, found) in there.items():
-        if found is False:
+        if found is False and name != ANEW:
             return gone(f"{owner.kind} {owner.name}", kind, name)
+        if isinstance(found, ServiceAccount) and (reason := withheld(owner, found)) is not None:
+            return reason
     _, runs = there.get("RuntimeClass", ("", None))
     _, ranks = there.get("PriorityClass", ("", None))
     by = Admission(
@@ -680,7 +683,7 @@ LOOK = (
     ),
     Check(
         "what the template names",
-        "Its ServiceAccount and classes exist, and admission makes of it what was planned.",
+        "Its ServiceAccount and classes exist and allow it, and admission makes of it what was planned.",
         lambda at: at.read.named.result() or at.read.sized.result(),
         cost="read",
     ),

@@ -206,6 +206,73 @@ def test_what_a_template_names_must_exist(account: str, runtime: str, evicted: i
         assert "gone, which does not exist" in reason
 
 
+IN = {
+    "a volume": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
+    "the environment": {"env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+    "the whole environment": {"envFrom": [{"secretRef": {"name": "s"}}]},
+    "an image's registry": {"imagePullSecrets": [{"name": "s"}]},
+    "a projection": {
+        "volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}]}}],
+    },
+}
+LISTS: list[Json] = [{}, {"secrets": [{"name": "s"}]}, {"imagePullSecrets": [{"name": "s"}]}]
+
+
+@pytest.mark.parametrize(
+    ("where", "says", "lists", "evicted"),
+    [
+        *((where, "true", {}, 0 if where != "a projection" else 2) for where in IN),
+        *((where, "true", LISTS[1], 2 if where != "an image's registry" else 0) for where in IN),
+        ("an image's registry", "true", LISTS[2], 2),
+        ("a volume", "true", LISTS[2], 0),
+        ("a volume", "1", {}, 0),
+        ("a volume", "false", {}, 2),
+        ("a volume", "nonsense", {}, 2),
+    ],
+)
+def test_an_account_that_lets_its_pods_have_only_secrets_that_it_lists(
+    where: str, says: str, lists: Json, evicted: int
+) -> None:
+    with ApiServer(strict("web", where)) as server:
+        enforce(server, "web", says, lists)
+        run = Run(server, time=later())
+    assert run.evictions() == evicted
+    assert reasons(run) == ({ReasonCode.REPLACEMENT_REFUSED} if not evicted else set())
+    if not evicted:
+        (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
+        assert "names Secret s, which its ServiceAccount web does not list" in said
+
+
+@pytest.mark.parametrize("account", ["web", "default"])
+def test_an_account_that_withholds_secrets_after_the_plan(account: str) -> None:
+    with ApiServer(strict(account, "a volume")) as server:
+        change = lambda n: enforce(server, account, "true", {}) if n == 1 else None  # noqa: E731
+        run = Run(server, time=later(), after_plan=change)
+    assert len(run.story.plans[0].moves) == 2
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+
+
+def strict(account: str, where: str) -> list[Json]:
+    """Pods whose template names this account, and Secret `s` there; the account `default`, too."""
+    made = named(SKEWED, account)
+    for o in made:
+        spec = o.get("spec", {}).get("template", {}).get("spec")
+        if spec:
+            inside = spec["containers"][0] if where.endswith("environment") else spec
+            inside |= IN[where]
+    meta = {"name": "default", "namespace": "default"}
+    return [*made, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}]
+
+
+def enforce(server: ApiServer, account: str, says: str, lists: Json) -> None:
+    def change(o: Json) -> None:
+        o["metadata"]["annotations"] = {"kubernetes.io/enforce-mountable-secrets": says}
+        o |= lists
+
+    server.store.modify("ServiceAccount", account, "default", change)
+
+
 def test_a_dry_run_and_a_plan_of_a_file_say_that_nobody_was_asked() -> None:
     things = named(SKEWED, "gone")
     with ApiServer(things) as server:
