@@ -97,7 +97,6 @@ class Store:
             template = made["spec"]["template"]["spec"]
             template["nodeSelector"] = {MARK: space}
             template["tolerations"] = [{"key": MARK, "operator": "Exists"}]
-            del template["priority"]
         self._kubectl("create", "-f", "-", stdin=json.dumps(made))
 
 

@@ -73,22 +73,28 @@ def with_classes(objects: list[Json]) -> list[Json]:
     """The objects with a PriorityClass for each priority: the API server computes that of a new pod by its
     class, and without one it is 0."""
     made = deepcopy(objects)
+    pods = [o for o in made if o["kind"] == "Pod"]
     values = set()
-    for spec in _pod_specs(made):
-        if value := spec.get("priority"):
+    for namespace, labels, spec in _pod_specs(made):
+        alike = (
+            p["spec"].get("priority")
+            for p in pods
+            if p["metadata"].get("namespace") == namespace
+            and labels.items() <= p["metadata"].get("labels", {}).items()
+        )
+        if value := spec.get("priority", next(alike, None)):
             spec["priorityClassName"] = f"priority-{value}"
             values.add(value)
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     return [*made, *({**kind, "metadata": {"name": f"priority-{v}"}, "value": v} for v in sorted(values))]
 
 
-def _pod_specs(objects: list[Json]) -> Iterator[Json]:
+def _pod_specs(objects: list[Json]) -> Iterator[tuple[str | None, Json, Json]]:
+    """Namespace, labels and spec of each pod and each template."""
     for o in objects:
-        spec = o.get("spec") or {}
-        if o["kind"] == "Pod":
-            yield spec
-        elif "spec" in (spec.get("template") or {}):
-            yield spec["template"]["spec"]
+        made = o if o["kind"] == "Pod" else (o.get("spec") or {}).get("template") or {}
+        if "spec" in made:
+            yield o["metadata"].get("namespace"), made.get("metadata", {}).get("labels", {}), made["spec"]
 
 
 def _waits(pod: Json) -> bool:
