@@ -12,6 +12,7 @@ admits nothing. What was lowered in the spec, or is new there, counts too: the s
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, permutations
@@ -349,8 +350,8 @@ def _given_before(
 ) -> Reason | None:
     """Why the replacement asks for less than it is planned with: LimitRanges gave something to the pod, which
     `said` so, and none gives so much now. A quota may demand it, and other nodes may have room. `made`: the
-    owner's template. Each LimitRange, and each pass after a webhook's, writes over what the pod says: that it
-    says anything counts, and not of what."""
+    owner's template. A pass after a webhook's writes over what the pod says: of which resources counts, and
+    not of which container."""
     every = [(r, item) for r in ranges for item in r.spec.limits]
     planned = {c.name: c for c in _all(asked)}
     for c in _all(made) if said else ():
@@ -358,17 +359,25 @@ def _given_before(
         # A vertical autoscaler makes more of what one gives.
         least = {r: min(n, 1) if asked.autosized else n for r, n in was.requests.items()}
         less = {r for r, n in least.items() if new.requests.get(r, 0) < n and r not in c.requests}
-        less |= was.limits.keys() - new.limits.keys()
+        less = {r for r in less if _gave(said, r, "request")}
+        less |= {r for r in was.limits if r not in new.limits and _gave(said, r, "limit")}
         if less:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,
-                f"LimitRanges of namespace {asked.namespace} gave the pod requests or limits, and to its "
-                f"container {c.name} none gives so much {', '.join(sorted(less))} now: its replacement may "
-                "be refused for that, or go elsewhere",
+                f"LimitRanges of namespace {asked.namespace} gave the pod {', '.join(sorted(less))}, and "
+                f"none gives its container {c.name} so much now: its replacement may be refused for that, or "
+                "go elsewhere",
                 {},
                 "state these requests and limits in the owner's template",
             )
     return None
+
+
+def _gave(said: str, resource: str, what: str) -> bool:
+    """Whether a pod says that LimitRanges gave a container of it this request, or limit; also where what it
+    says is too long to be kept whole."""
+    resources = re.findall(rf"(?:^|: |; )([^:;]+) {what} for ", said)
+    return said.endswith("…") or any(resource in found.split(", ") for found in resources)
 
 
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:

@@ -346,6 +346,7 @@ OTHERS: dict[str, tuple[str, Json | None, int]] = {
     "is gone, said at length": (SAID[:64] + "x" * 300, None, 0),
     "is gone, said of a container that came later": (SAID.replace("container c", "container proxy"), None, 0),
     "is gone, and nothing is said": ("", None, 2),
+    "gives memory, and a webhook cpu": (SAID.replace("cpu", "memory"), None, 2),
     "gives a smaller request": (SAID, {"defaultRequest": {"cpu": "50m"}, "default": {"cpu": "200m"}}, 0),
     "gives a smaller limit": (SAID, {"defaultRequest": {"cpu": "100m"}, "default": {"cpu": "150m"}}, 2),
     "gives no limit": (SAID, {"defaultRequest": {"cpu": "100m"}}, 0),
@@ -364,7 +365,7 @@ def test_one_by_which_the_pods_were_made_and_that(
 
     then = limits(defaultRequest={"cpu": "100m"}, default={"cpu": "200m"})
     run = cycle([*by_ranges(GIVEN, said), then], change, when)
-    assert evictions or "none gives so much cpu now" in says(run)
+    assert evictions or "gave the pod cpu, and none gives its container c so much now" in says(run)
     assert run.evictions() == evictions
 
 
