@@ -397,22 +397,29 @@ def oldest_first(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def cut_off(
-    entries: Iterable[Entry], alive: frozenset[str], marked: frozenset[str], now: float
+    entries: Sequence[Entry],
+    alive: frozenset[str],
+    marked: frozenset[str],
+    now: float,
+    over: Callable[[Entry], bool],
 ) -> tuple[Entry, ...]:
     """The entries, with those settled that an earlier run wrote and then was killed.
 
-    What was intended with a pod that is there still (`alive`: uids) did not happen and is dropped. If the pod
-    is gone, the fate is unknown, and it may have been sent just now. Who is released is `marked`; who was and
-    is not was given back by somebody.
+    What was intended with a pod that is there still (`alive`: uids) did not happen and is dropped, once
+    requests of then are `over`. If the pod is gone, the fate is unknown, and it may have been sent just now.
+    Who is released is `marked`; who was and is not was given back by somebody.
     """
-    settled = []
+    settled, known = [], {e.uid for e in entries if e.fate not in OPEN}
     for e in entries:
         if e.fate not in OPEN:
             settled.append(e)
         elif e.uid not in alive:
-            settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
+            if e.uid not in known:
+                settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
         elif e.method and (e.uid in marked or e.fate is Fate.RELEASED):
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
+        elif not over(e):
+            settled.append(e)
     return oldest_first(settled)
 
 

@@ -29,6 +29,7 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import Fingerprints, constraint_id
 from rebalancer.policy.ledger import (
     DAY,
+    HOUR,
     OPEN,
     Circuit,
     Entry,
@@ -90,6 +91,9 @@ def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
 
 _RELEASED_ONE_BY_ONE = 5
 """Releases that have to go well before a second one may be open at a time."""
+_ON_ITS_WAY = 180.0
+"""Seconds after which what a process sent that is no more has been carried out, and is seen: longer than a
+request of it, and than a watch may be silent."""
 _REFUSALS = 2
 """Evictions of one owner that are asked for in vain in a cycle. A webhook may refuse all of them."""
 
@@ -139,6 +143,8 @@ class Memory(SharedLedger):
         self.unasked: set[str] = set()
         """Namespaces of whose last eviction a webhook could not be asked."""
         self._release = ""
+        self._left: dict[tuple[str, str], float] = {}
+        """By cycle and pod's uid: when what another process intended was read first."""
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
@@ -184,7 +190,7 @@ class Memory(SharedLedger):
         self._nodes = {n.name: n for n in snapshot.nodes}
         now, latest = self._clock.now(), self._clock.latest()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
-        entries = cut_off(self.ledger.entries, alive, apart, latest)
+        entries = cut_off(self.ledger.entries, alive, apart, latest, self._over)
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
         ago = max(0.0, now - max(times, default=-inf))
@@ -199,6 +205,15 @@ class Memory(SharedLedger):
             refused=self._still_refused(max(self.in_force.retry_after, DAY)),
         )
         self._on_trial()
+
+    def _over(self, entry: Entry) -> bool:
+        """Whether what another process sent has been carried out by now, if it is at all, and is seen. Nobody
+        wrote down when it was sent: before this process read of it."""
+        if entry.cycle.startswith(f"{self.writer}-"):
+            return True
+        now = self._clock.monotonic()
+        known = now - self._left.setdefault((entry.cycle, entry.uid), now)
+        return known > _ON_ITS_WAY or self._clock.now() - entry.at > HOUR
 
     def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:

@@ -19,7 +19,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Fate, Ledger, encode
+from rebalancer.policy.ledger import Circuit, Entry, Fate, Ledger, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered
@@ -32,7 +32,7 @@ from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, pdb, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, elsewhere
-from tests.support.sandbox import Cut, Reply, Store
+from tests.support.sandbox import ApiServer, Cut, Reply, Store
 from tests.support.servers.api import QUICK, FakeTime, connected
 
 ZONE = ZoneInfo("UTC")
@@ -445,8 +445,36 @@ def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
             store.load()
             store.save(replace(kept, entries=(gone, lives)))
         m.cycle(HistoryRules(stabilization=1))
+        first = m.ledger().entries
+        # A process that has just begun does not know since when that may be on its way.
+        m.time.at += 3601
+        m.cycle(HistoryRules(stabilization=1))
         (entry,) = m.ledger().entries
+    assert {(e.uid, e.fate) for e in first} == {("gone", Fate.UNKNOWN), (alive, Fate.INTENDED)}
     assert (entry.uid, entry.fate) == ("gone", Fate.UNKNOWN)
+
+
+def test_what_another_process_sent_counts_for_caps_until_it_cannot_be_carried_out_any_more() -> None:
+    time = FakeTime()
+    capped = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total_per_hour=Limit(number=1))))
+    with ApiServer(objects(*SKEWED)) as server:
+        uid = next(p["metadata"]["uid"] for p in server.store.list("Pod"))
+        memory = Memory(time, HistoryRules(), writer="me")
+        memory.ledger = Ledger(entries=(_sent(uid, time.at),), looked=time.at)
+        around = Surroundings(memory=memory)
+        evicted = []
+        for _ in range(2):
+            evicted.append(Run(server, capped, time=time, around=around).report.evicted)
+            time.at += 181
+    assert evicted == [0, 1]
+
+
+def _sent(uid: str, at: float) -> Entry:
+    """Of a process that is no more."""
+    return Entry(
+        at=at, cycle="dead-1-1", namespace="default", pod="web-x", uid=uid, owner="ReplicaSet/default/web",
+        node="a-0", predicted="b-0",
+    )  # fmt: skip
 
 
 def test_outside_of_every_window_nothing_is_evicted_and_the_plan_is_made_all_the_same() -> None:

@@ -254,8 +254,15 @@ def test_a_violation_has_to_last() -> None:
 
 def test_what_was_cut_off_is_settled_by_what_is_seen() -> None:
     lives, gone = entry(9, fate=Fate.INTENDED), entry(8, fate=Fate.INTENDED)
-    (settled,) = cut_off([lives, gone], frozenset({lives.uid}), frozenset(), NOW)
+    (settled,) = cut_off([lives, gone], frozenset({lives.uid}), frozenset(), NOW, lambda _: True)
     assert (settled.uid, settled.fate, settled.at) == (gone.uid, Fate.UNKNOWN, NOW)
+
+
+def test_what_may_be_on_its_way_is_open_and_counts_once() -> None:
+    lives, gone = entry(9, fate=Fate.INTENDED), entry(8, fate=Fate.INTENDED)
+    again = replace(gone, cycle="another", fate=Fate.DONE)
+    kept = cut_off([lives, gone, again], frozenset({lives.uid}), frozenset(), NOW, lambda _: False)
+    assert [*kept] == [lives, again]
 
 
 def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None:
@@ -264,7 +271,7 @@ def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None
         for n, fate in ((9, Fate.INTENDED), (8, Fate.RELEASED), (7, Fate.INTENDED))
     )
     alive = frozenset({made.uid, back.uid, never.uid})
-    settled = cut_off([made, back, never], alive, frozenset({made.uid}), NOW)
+    settled = cut_off([made, back, never], alive, frozenset({made.uid}), NOW, lambda _: True)
     assert [(e.uid, e.fate) for e in settled] == [(made.uid, Fate.RELEASED), (back.uid, Fate.UNDONE)]
 
 
