@@ -7,8 +7,8 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from math import inf
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
+from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import Fingerprints, constraint_id
 from rebalancer.policy.ledger import (
@@ -60,6 +61,7 @@ from rebalancer.policy.waits import (
 )
 from rebalancer.runtime.cycle.clock import Clock, LastSent
 from rebalancer.runtime.cycle.owners_that_wait import not_read, released_owners, same_keys, undone, young
+from rebalancer.runtime.cycle.replacements import MIGRATION
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts, release_beyond, witness
 from rebalancer.runtime.cycle.shared_ledger import SharedLedger
 
@@ -173,10 +175,14 @@ class Memory(SharedLedger):
 
     def at_work(self) -> str:
         """The cycle that, by the ledger, is evicting now; "" if none is."""
-        now, claims = self._clock.now(), self.ledger.claims
-        alive = tuple(f"{writer}-" for writer, claim in claims.items() if now < claim.until)
+        alive = self._at_work()
         mine = (e.cycle for e in self.ledger.entries if e.fate is Fate.INTENDED and e.cycle.startswith(alive))
         return next(mine, "")
+
+    def _at_work(self) -> tuple[str, ...]:
+        """What the cycles of processes begin with that claim the ledger now."""
+        now, claims = self._clock.now(), self.ledger.claims
+        return tuple(f"{writer}-" for writer, claim in claims.items() if now < claim.until)
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
@@ -190,7 +196,9 @@ class Memory(SharedLedger):
         self._nodes = {n.name: n for n in snapshot.nodes}
         now, latest = self._clock.now(), self._clock.latest()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
-        entries = cut_off(self.ledger.entries, alive, apart, latest, self._over)
+        migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
+        over = partial(self._over, migrate=migrate)
+        entries = cut_off(self.ledger.entries, alive, apart, latest, over)
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
         ago = max(0.0, now - max(times, default=-inf))
@@ -206,14 +214,17 @@ class Memory(SharedLedger):
         )
         self._on_trial()
 
-    def _over(self, entry: Entry) -> bool:
+    def _over(self, entry: Entry, *, migrate: Collection[str]) -> bool:
         """Whether what another process sent has been carried out by now, if it is at all, and is seen. Nobody
-        wrote down when it was sent: before this process read of it."""
+        wrote down when it was sent: before this process read of it, or it is at work still. `migrate`: uids
+        of pods that something moves by itself."""
         if entry.cycle.startswith(f"{self.writer}-"):
             return True
         now = self._clock.monotonic()
         known = now - self._left.setdefault((entry.cycle, entry.uid), now)
-        return known > _ON_ITS_WAY or self._clock.now() - entry.at > HOUR
+        takes = MIGRATION if entry.uid in migrate else _ON_ITS_WAY
+        late = known > takes or self._clock.now() - entry.at > HOUR
+        return late and not entry.cycle.startswith(self._at_work())
 
     def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:

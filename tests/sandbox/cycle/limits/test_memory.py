@@ -16,10 +16,10 @@ from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.annotations import BEING_EVICTED, PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Entry, Fate, Ledger, encode
+from rebalancer.policy.ledger import Circuit, Claim, Entry, Fate, Ledger, encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered
@@ -454,19 +454,32 @@ def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
     assert (entry.uid, entry.fate) == ("gone", Fate.UNKNOWN)
 
 
-def test_what_another_process_sent_counts_for_caps_until_it_cannot_be_carried_out_any_more() -> None:
+LEFT: dict[str, tuple[dict[str, str], dict[str, Claim], float]] = {
+    "its request is over": ({}, {}, 181.0),
+    "its controller has had the time to move it": ({BEING_EVICTED: ""}, {}, 1201.0),
+    "the process is at work no more": ({}, {"dead": Claim(until=FakeTime().at + 500)}, 501.0),
+}
+
+
+@pytest.mark.parametrize(("annotations", "claims", "seconds"), LEFT.values(), ids=LEFT)
+def test_what_another_process_sent_counts_for_caps_until(
+    annotations: dict[str, str], claims: dict[str, Claim], seconds: float
+) -> None:
     time = FakeTime()
     capped = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total_per_hour=Limit(number=1))))
-    with ApiServer(objects(*SKEWED)) as server:
-        uid = next(p["metadata"]["uid"] for p in server.store.list("Pod"))
+    with ApiServer(objects(*SKEWED, workload("vm").placed({"c-0": 1}))) as server:
+        [left] = [p["metadata"] for p in server.store.list("Pod") if p["metadata"]["name"].startswith("vm")]
+        server.store.modify(
+            "Pod", left["name"], "default", lambda p: p["metadata"].update(annotations=annotations)
+        )
         memory = Memory(time, HistoryRules(), writer="me")
-        memory.ledger = Ledger(entries=(_sent(uid, time.at),), looked=time.at)
+        memory.ledger = Ledger(entries=(_sent(left["uid"], time.at),), looked=time.at, claims=claims)
         around = Surroundings(memory=memory)
         evicted = []
-        for _ in range(2):
+        for wait in (seconds - 2, 2, 0):
             evicted.append(Run(server, capped, time=time, around=around).report.evicted)
-            time.at += 181
-    assert evicted == [0, 1]
+            time.at += wait
+    assert evicted == [0, 0, 1]
 
 
 def _sent(uid: str, at: float) -> Entry:
