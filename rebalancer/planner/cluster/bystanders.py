@@ -437,9 +437,10 @@ class SpokenFor:
             if before > 1 + bool(taken):
                 continue
             for row in nodes[open_[nodes]].tolist():
+                self._tries -= 1
                 with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
-                    pod, _, kept = self._kept(comers, alone=self._last[2])[i]
-                if not kept:
+                    [(pod, _, kept)] = self._kept(comers, alone=self._last[2], of=i)
+                if not kept or self._tries < 0:
                     return pod
         return None
 
@@ -577,11 +578,15 @@ class SpokenFor:
         return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
 
     def _kept(
-        self, comers: Sequence[_Comer], beside: Beside = (), alone: Mapping[int, Bools] | None = None
+        self,
+        comers: Sequence[_Comer],
+        beside: Beside = (),
+        alone: Mapping[int, Bools] | None = None,
+        of: int | None = None,
     ) -> list[tuple[Pod, Bools, int]]:
-        """One of the comers of each template; bool[N], the nodes that have room for it; and how many of these
-        surely keep it, wherever the other comers go, and replacements `beside` them: 0 where that is not
-        known. `alone`: see `_alone`."""
+        """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with room
+        for it; and how many of these surely keep it, wherever the other comers go, and replacements `beside`
+        them: 0 where that is not known. `alone`: see `_alone`."""
         simulation, state = self._simulation, self._simulation.state
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}
@@ -591,7 +596,8 @@ class SpokenFor:
         for c in comers:
             coming.update(self._takes(c.pod.template))
         every = {id(t): t for t in (*(c.pod.template for c in comers), *(t for t, _ in beside))}
-        for pod in {id(c.pod.template): c.pod for c in comers}.values():
+        pods = [*{id(c.pod.template): c.pod for c in comers}.values()]
+        for pod in pods if of is None else [pods[of]]:
             t, others = pod.template, coming.copy()
             asks = self._asks(t)
             nodes = simulation.static(t) & ~self._down
@@ -637,7 +643,11 @@ class SpokenFor:
             return False
         held = np.array([takes for takes, _ in kinds], np.int64)
         may = np.array([np.frombuffer(where, np.bool_) for _, where in kinds])
-        return all_filled(needs, held, may, tuple(kinds.values()))
+        return self._filled(needs, held, may, tuple(kinds.values()))
+
+    @remembered(by=lambda needs, held, may, numbers: (*(x.tobytes() for x in (needs, held, may)), numbers))
+    def _filled(self, needs: Ints, held: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+        return all_filled(needs, held, may, numbers)
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:

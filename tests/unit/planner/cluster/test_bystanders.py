@@ -11,6 +11,8 @@ import pytest
 from rebalancer.engine.config import Profile, SchedulerConfig
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.cluster import bystanders
+from rebalancer.planner.cluster.filled import all_filled
 from tests.support.build import (
     ago,
     daemon_set,
@@ -979,3 +981,22 @@ def test_no_move_lets_a_pod_that_will_be_expelled_preempt_others(more: list[Any]
     assert made.moves or any(
         "default/high" in m and "could then preempt pods of lower priority" in m for m in said
     ), said
+
+
+def test_the_questions_that_are_asked_exactly_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine pods of nine sizes leave a node for others with little room, beside workloads that spread."""
+    asked = []
+
+    def counting(*question: Any) -> bool:
+        asked.append(question)
+        return all_filled(*question)
+
+    monkeypatch.setattr(bystanders, "all_filled", counting)
+    drained = node("b-drain").zone("b").cpu(64).taint("karpenter.sh/disrupted")
+    rooms = [node(f"b-{i}").zone("b").cpu("1600m" if i else "3200m") for i in range(8)]
+    leave = [deployment(f"o{i}").requests(cpu=f"{1000 + i}m").placed({"b-drain": 1}) for i in range(9)]
+    full = [node(f"a-{i}").zone("a").cpu("40m") for i in range(4)]
+    few = {f"a-{i}": 1 for i in range(4)}
+    webs = [deployment(f"w{i}").spread("zone", 1).requests(cpu="10m").placed(few) for i in range(4)]
+    assert plan(snapshot(drained, *rooms, *full, *leave, *webs)).moves
+    assert len(asked) < 2_000
