@@ -722,7 +722,8 @@ def ranked_otherwise(owner: Workload, snapshot: Snapshot) -> Reason | None:
     stated = {"priority": owner.priority, "preemptionPolicy": owner.preemption_policy or None}
     wanted = owner.template.priority_class if owner.template is not None else ""
     found = snapshot.priority_classes.get(wanted) if wanted else snapshot.default_class
-    if "PriorityClass" not in snapshot.kinds or (wanted and found is None):
+    # Each cluster has those of the system: where there is none they were not read.
+    if not snapshot.priority_classes or (wanted and found is None):
         return None
     found = found or PriorityClass(metadata=ObjectMeta(name=""))
     given = {"priority": found.value, "preemptionPolicy": found.preemption_policy}
