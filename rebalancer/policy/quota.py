@@ -351,16 +351,16 @@ def _given_before(
     """Why the replacement asks for less than it is planned with: LimitRanges gave something to the pod, which
     `said` so, and none gives so much now. A quota may demand it, and other nodes may have room. `made`: the
     owner's template. A pass after a webhook's writes over what the pod says: of which resources counts, and
-    not of which container."""
-    every = [(r, item) for r in ranges for item in r.spec.limits]
-    planned = {c.name: c for c in _all(asked)}
-    for c in _all(made) if said else ():
-        was, new = planned.get(c.name, c), _filled(c, every)
+    not of which container, but for one that the template lacks, to which a webhook gave what is not said."""
+    every, stated = [(r, item) for r in ranges for item in r.spec.limits], {c.name: c for c in _all(made)}
+    for was in _all(asked) if said else ():
+        c, by = stated.get(was.name, Container(was.name)), "" if was.name in stated else was.name
+        new = _filled(c, every)
         # A vertical autoscaler makes more of what one gives.
         least = {r: min(n, 1) if asked.autosized else n for r, n in was.requests.items()}
         less = {r for r, n in least.items() if new.requests.get(r, 0) < n and r not in c.requests}
-        less = {r for r in less if _gave(said, r, "request")}
-        less |= {r for r in was.limits if r not in new.limits and _gave(said, r, "limit")}
+        less = {r for r in less if _gave(said, r, "request", by)}
+        less |= {r for r in was.limits if r not in new.limits and _gave(said, r, "limit", by)}
         if less:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,
@@ -373,11 +373,12 @@ def _given_before(
     return None
 
 
-def _gave(said: str, resource: str, what: str) -> bool:
-    """Whether a pod says that LimitRanges gave a container of it this request, or limit; also where what it
-    says is too long to be kept whole."""
-    resources = re.findall(rf"(?:^|: |; )([^:;]+) {what} for ", said)
-    return said.endswith("…") or any(resource in found.split(", ") for found in resources)
+def _gave(said: str, resource: str, what: str, to: str) -> bool:
+    """Whether a pod says that LimitRanges gave this request, or limit, to the container; where that is "", to
+    any, and also where what it says is too long to be kept whole."""
+    named = re.escape(to) if to else r"[^;]+"
+    resources = re.findall(rf"(?:^|: |; )([^:;]+) {what} for (?:init )?container {named}(?:;|$)", said)
+    return (not to and said.endswith("…")) or any(resource in found.split(", ") for found in resources)
 
 
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:

@@ -584,9 +584,9 @@ class SpokenFor:
         alone: Mapping[int, Bools] | None = None,
         of: int | None = None,
     ) -> list[tuple[Pod, Bools, int]]:
-        """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with room
-        for it; and how many of these surely keep it, wherever the other comers go, and replacements `beside`
-        them: 0 where that is not known. `alone`: see `_alone`."""
+        """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with
+        room for it; and how many of these surely keep it, wherever the other comers go, and replacements
+        `beside` them: 0 where that is not known. `alone`: see `_alone`."""
         simulation, state = self._simulation, self._simulation.state
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}

@@ -341,6 +341,30 @@ def test_one_by_which_the_pods_were_made_keeps_nothing() -> None:
     assert cycle(made, lambda s: s.store.create(limits(**item))).evictions() == 2
 
 
+PROXY = {"name": "proxy", "image": "p", "resources": {"requests": {"cpu": "10m"}}}
+GAVE_PROXY = "LimitRanger plugin set: cpu request for container proxy"
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "evictions"),
+    [
+        (GAVE_PROXY, None, 0),
+        (GAVE_PROXY, {"cpu": "10m"}, 2),
+        (GAVE_PROXY.replace("proxy", "init"), None, 2),
+    ],
+    ids=["a LimitRange that is gone", "one that is there", "the webhook itself"],
+)
+def test_what_gave_a_container_that_a_webhook_adds_its_request(
+    said: str, given: Json | None, evictions: int
+) -> None:
+    made = by_ranges(ASKS, said, ASKS)
+    for o in made:
+        if o["kind"] == "Pod":
+            o["spec"]["containers"].append(PROXY)
+    ranges = [limits(defaultRequest=given)] if given else []
+    assert cycle([*made, *ranges], lambda _: None).evictions() == evictions
+
+
 OTHERS: dict[str, tuple[str, Json | None, int]] = {
     "is gone": (SAID, None, 0),
     "is gone, said at length": (SAID[:64] + "x" * 300, None, 0),
