@@ -680,18 +680,24 @@ _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 
 def withheld(owner: Workload, account: ServiceAccount) -> Reason | None:
     """Why the API server refuses new pods of an owner: their account does not list a Secret that the template
-    names. Pods that are older than the annotation, or than the account, run on.
+    names. Pods that are older than the annotation, or than the account, run on. Of a kind that is not read
+    it is not known what they name.
 
     Rule: plugin/pkg/admission/serviceaccount.
     """
     lacks = owner.secrets.difference(s.name for s in account.secrets)
     lacks |= owner.pull_secrets.difference(s.name for s in account.image_pull_secrets)
-    if not lacks or account.metadata.annotations.get(_STRICT) not in _TRUE:
+    read, name, of = owner.kind in WORKLOADS, f"{owner.kind} {owner.name}", account.metadata.name
+    if (read and not lacks) or account.metadata.annotations.get(_STRICT) not in _TRUE:
         return None
+    if not read:
+        say = f"ServiceAccount {of} withholds Secrets that it does not list (annotation {_STRICT}), and "
+        say += f"which ones pods of {name} name is not read: a new pod may not be admitted"
+        return Reason(ReasonCode.REPLACEMENT_REFUSED, say, {}, "take the annotation away")
     return Reason(
         ReasonCode.REPLACEMENT_REFUSED,
-        f"the template of {owner.kind} {owner.name} names Secret {min(lacks)}, which its ServiceAccount "
-        f"{account.metadata.name} does not list: by annotation {_STRICT} no new pod would be admitted",
+        f"the template of {name} names Secret {min(lacks)}, which its ServiceAccount {of} does not list: "
+        f"by annotation {_STRICT} no new pod would be admitted",
         {},
         "list the Secret in the ServiceAccount, or take its annotation away",
     )
@@ -704,7 +710,7 @@ def named(owner: Workload) -> Iterator[tuple[str, str]]:
     """
     account = owner.template.service_account if owner.template is not None else ""
     account = account or ANEW
-    if account != ANEW or owner.secrets or owner.pull_secrets:
+    if account != ANEW or owner.secrets or owner.pull_secrets or owner.kind not in WORKLOADS:
         yield "ServiceAccount", account
     if owner.runtime_class:
         yield "RuntimeClass", owner.runtime_class

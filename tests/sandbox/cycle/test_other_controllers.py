@@ -17,7 +17,7 @@ from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from tests.sandbox.cycle.limits.test_admission import held, limits
-from tests.sandbox.cycle.limits.test_owners import later
+from tests.sandbox.cycle.limits.test_owners import enforce, later
 from tests.support.build import deployment, nodes, objects, replica_set, stateful_set, workload
 from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.sandbox import ApiServer
@@ -183,6 +183,10 @@ AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None
     "its ServiceAccount is gone": (
         lambda s: s.store.delete("ServiceAccount", "web", "default"), ReasonCode.REPLACEMENT_REFUSED,
     ),
+    "its ServiceAccount withholds Secrets": (
+        lambda s: enforce(s, "web", "true", {}), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "its ServiceAccount withholds nothing": (lambda s: enforce(s, "web", "false", {}), None),
     "an autoscaler of which no watch tells": (
         lambda s: s.store.create(SIZING), ReasonCode.CHANGED_SINCE_PLAN,
     ),
@@ -205,6 +209,22 @@ def test_what_comes_after_the_plan_is_asked_of_the_next_pod_of_a_kind_that_is_no
     assert len(run.story.plans[0].moves) == 2
     assert bool(run.evictions()) is (code is None)
     assert held(run) >= {code} - {None}
+
+
+@pytest.mark.parametrize("account", ["web", "default"])
+def test_an_account_that_withholds_secrets_keeps_pods_whose_secrets_are_not_read(account: str) -> None:
+    there = merged(ACCOUNT, {"metadata": {"name": account}})
+    own = {"spec": {"serviceAccountName": account}} if account == "web" else {}
+    made = [merged(p, own) for p in CASES["OpenKruise CloneSet"].things]
+    planning = PlanOptions(policy=PolicyOptions(owner_kinds_allow=("CloneSet",)))
+    with ApiServer([*objects(ZONES), *made, there]) as server:
+        enforce(server, account, "true", {})
+        run = Run(server, replace(EXECUTE, planning=planning), time=later())
+    assert run.evictions() == 0
+    (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
+    assert "CloneSet web" in said
+    assert f"ServiceAccount {account}" in said
+    assert "is not read" in said
 
 
 def test_a_canary_of_argo_rollouts_is_a_rollout_in_progress() -> None:
