@@ -26,7 +26,8 @@ from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.owners import making, not_looked_at, unread_annotations
+from rebalancer.policy.new_pods import making
+from rebalancer.policy.owners import not_looked_at, unread_annotations
 from rebalancer.policy.pods_to_come import PodsToCome
 
 _RESTS_ON_SCORES = (

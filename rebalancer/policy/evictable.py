@@ -26,10 +26,11 @@ from rebalancer.policy.annotations import (
 )
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.circuit_breaker import UNASKED_FOR, not_made
+from rebalancer.policy.new_pods import Admission, by_affinity, making, not_as_planned
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, Owners, arrival
 from rebalancer.policy.queues import AdmissionQueues
-from rebalancer.policy.quota import Admission, Quotas, not_as_planned
+from rebalancer.policy.quota import Quotas
 from rebalancer.policy.release import owner_of_released
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements
@@ -381,7 +382,7 @@ class Evictable:
             )
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
         busy = self.owners.why_not(owner) or self.owners.restarting(pod)
-        if (made := owners.making(owner, pod)) is not owner:
+        if (made := making(owner, pod)) is not owner:
             busy = busy or self.owners.refused(made)
         not_made = self._not_made if pod.namespace not in self._made_in else None
         return busy or waits or not_made or self._by_new_pod(pod, owner)
@@ -389,7 +390,7 @@ class Evictable:
     def _by_new_pod(self, pod: Pod, owner: Workload) -> Reason | None:
         """What the new pod's own affinity, the namespace's annotations, and a file's RuntimeClass forbid."""
         asked = self.replacements.of(pod.template, owner)
-        if (reason := owners.by_affinity(asked, self._snapshot.server_version)) is not None:
+        if (reason := by_affinity(asked, self._snapshot.server_version)) is not None:
             return reason
         namespace = self._snapshot.namespaces.get(pod.namespace)
         runs = self._snapshot.runtime_classes.get(owner.runtime_class)

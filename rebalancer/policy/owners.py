@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from math import inf
 
-from msgspec import json
-from msgspec.structs import replace
-
-from rebalancer.admission import ENFORCE, LATEST, enforced, violations_of
+from rebalancer.admission import ENFORCE, enforced, violations_of
 from rebalancer.bulk_work import remembered
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import ONLY_MAKE_PODS, WORKLOADS, Snapshot, among
-from rebalancer.model.workload import REVISION, PriorityClass, ServiceAccount, Workload
+from rebalancer.model.workload import REVISION, Workload
+from rebalancer.policy.new_pods import gone, minor_of, named, ranked_otherwise
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
@@ -433,7 +431,7 @@ class Owners:
         namespace = snapshot.namespaces.get(owner.namespace)
         if namespace is None or not owner.security:
             return None
-        level, version = enforced(namespace.metadata.labels, _minor(snapshot.server_version))
+        level, version = enforced(namespace.metadata.labels, minor_of(snapshot.server_version))
         found = violations_of(owner.security, level, version) if level else ()
         # What all its pods have beside it something adds to each, unless it was edited under them, or is
         # their own.
@@ -627,125 +625,6 @@ def failing(owner: Workload) -> Reason | None:
     )
 
 
-def making(owner: Workload, pod: Pod) -> Workload:
-    """The owner as it makes a pod in place of this one. Of a kind that is not read no template is known: it
-    is taken to use the pod's own."""
-    if owner.kind in WORKLOADS:
-        return owner
-    made, noted = pod.template.by_spec or pod.template, {"metadata": {"annotations": pod.annotations}}
-    return replace(owner, template=made, security=made.secured(json.encode(noted)))
-
-
-def gone(owner: str, kind: str, name: str) -> Reason:
-    """That the API server refuses new pods of an owner, as what its template names does not exist."""
-    return Reason(
-        ReasonCode.REPLACEMENT_REFUSED,
-        f"the template of {owner} names {kind} {name}, which does not exist: no new pod would be admitted",
-        {},
-        f"create the {kind}, or correct the template",
-    )
-
-
-_VALUES_JUDGED = 33
-"""The minor release from which on API servers ask for values that labels can have (kubernetes #128212)."""
-
-
-def by_affinity(asked: PodTemplate, server_version: str) -> Reason | None:
-    """Why no new pod with this node affinity would be admitted, or get a node; None if one would.
-
-    Pods, and templates, that are older than the rule of admission are left as they are. A pod that was placed
-    when a single node was open tells nothing of the next one.
-    """
-    affinity = asked.affinity.node_affinity if asked.affinity is not None else None
-    if affinity is None:
-        return None
-    terms = affinity.required.node_selector_terms if affinity.required is not None else ()
-    odd = [r for t in terms for r in t.match_expressions if not r.possible]
-    if odd and _minor(server_version) >= _VALUES_JUDGED:
-        say = f"required node affinity has a value that is no label's ({odd[0]}): no new pod is admitted"
-    elif affinity.unread:
-        say = f"preferred node affinity does not parse ({affinity.unread[0]}): it is not placed"
-    else:
-        return None
-    remedy = "correct the owner's template"
-    return Reason(ReasonCode.REPLACEMENT_REFUSED, f"its replacement's {say}", {}, remedy)
-
-
-ANEW = "default"
-"""The ServiceAccount that is made again by itself."""
-_STRICT = "kubernetes.io/enforce-mountable-secrets"
-"""Annotation by which a ServiceAccount lets its pods have no Secrets but those that it lists."""
-_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-
-
-def withheld(owner: Workload, account: ServiceAccount) -> Reason | None:
-    """Why the API server refuses new pods of an owner: their account does not list a Secret that the template
-    names. Pods that are older than the annotation, or than the account, run on. Of a kind that is not read
-    it is not known what they name.
-
-    Rule: plugin/pkg/admission/serviceaccount.
-    """
-    lacks = owner.secrets.difference(s.name for s in account.secrets)
-    lacks |= owner.pull_secrets.difference(s.name for s in account.image_pull_secrets)
-    read, name, of = owner.kind in WORKLOADS, f"{owner.kind} {owner.name}", account.metadata.name
-    if (read and not lacks) or account.metadata.annotations.get(_STRICT) not in _TRUE:
-        return None
-    if not read:
-        say = f"ServiceAccount {of} withholds Secrets that it does not list (annotation {_STRICT}), and "
-        say += f"which ones pods of {name} name is not read: a new pod may not be admitted"
-        return Reason(ReasonCode.REPLACEMENT_REFUSED, say, {}, "take the annotation away")
-    return Reason(
-        ReasonCode.REPLACEMENT_REFUSED,
-        f"the template of {name} names Secret {min(lacks)}, which its ServiceAccount {of} does not list: "
-        f"by annotation {_STRICT} no new pod would be admitted",
-        {},
-        "list the Secret in the ServiceAccount, or take its annotation away",
-    )
-
-
-def named(owner: Workload) -> Iterator[tuple[str, str]]:
-    """Kind and name of what the owner's template names, and without which no new pod is admitted.
-
-    The classes of the system are made again by themselves, and so is `ANEW`, which may withhold Secrets only.
-    """
-    account = owner.template.service_account if owner.template is not None else ""
-    account = account or ANEW
-    if account != ANEW or owner.secrets or owner.pull_secrets or owner.kind not in WORKLOADS:
-        yield "ServiceAccount", account
-    if owner.runtime_class:
-        yield "RuntimeClass", owner.runtime_class
-    wanted = owner.template.priority_class if owner.template is not None else ""
-    if wanted and not wanted.startswith("system-"):
-        yield "PriorityClass", wanted
-
-
-def ranked_otherwise(owner: Workload, snapshot: Snapshot) -> Reason | None:
-    """Why the API server refuses new pods of an owner whose template states its priority itself: the class
-    gives another one now. A class is made anew for that, or another becomes the default.
-
-    Rule: plugin/pkg/admission/priority.
-    """
-    stated = {"priority": owner.priority, "preemptionPolicy": owner.preemption_policy or None}
-    wanted = owner.template.priority_class if owner.template is not None else ""
-    found = snapshot.priority_classes.get(wanted) if wanted else snapshot.default_class
-    # Each cluster has those of the system: where there is none they were not read.
-    if not snapshot.priority_classes or (wanted and found is None):
-        return None
-    found = found or PriorityClass(metadata=ObjectMeta(name=""))
-    given = {"priority": found.value, "preemptionPolicy": found.preemption_policy}
-    wrong = [field for field, value in stated.items() if value not in (None, given[field])]
-    if not wrong:
-        return None
-    by = f"PriorityClass {found.metadata.name}" if found.metadata.name else "no PriorityClass"
-    return Reason(
-        ReasonCode.REPLACEMENT_REFUSED,
-        f"the template of {owner.kind} {owner.name} states {wrong[0]} {stated[wrong[0]]}, and by {by} a new "
-        f"pod has {given[wrong[0]]}: none would be admitted",
-        {},
-        f"leave {' and '.join(wrong)} out of the template",
-    )
-
-
 def not_looked_at(owners: Iterable[Workload]) -> tuple[str, ...]:
     """What a plan that moves pods of these owners assumes of what their templates name, in a sentence.
 
@@ -773,12 +652,6 @@ def arrival(snapshot: Snapshot, pod: Pod) -> float:
     """`ARRIVAL`; longer where the pod's Deployment says that its pods take longer."""
     top = topmost(snapshot, pod)
     return max(ARRIVAL, top.progress_deadline) if top is not None else ARRIVAL
-
-
-def _minor(server_version: str) -> int:
-    """The minor release of the API server; one beyond all if it is not known."""
-    found = re.match(r"v?1\.(\d+)", server_version)
-    return int(found.group(1)) if found else LATEST
 
 
 def of_rollout(owner: Workload, ref: OwnerReference) -> bool:

@@ -3,7 +3,7 @@
 It is built from the owner's template, plus what admission had added to the evicted pod (tolerations, merged
 selectors, injected containers) and what it adds now (priorities, what a RuntimeClass says), and has no node.
 If nothing differs, it *is* the evicted pod's template, so that whatever is cached for that template is valid
-for the replacement too. Where admission would refuse it, or make another of it, is in `policy/quota.py`.
+for the replacement too. Where admission would refuse it, or make another of it, is in `policy/new_pods.py`.
 """
 
 from __future__ import annotations

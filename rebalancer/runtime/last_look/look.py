@@ -35,9 +35,8 @@ from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import BEING_EVICTED, PAUSE, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
+from rebalancer.policy.new_pods import ANEW, Admission, gone, making, named, not_as_planned, withheld
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import ANEW, gone, making, named, withheld
-from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, edited
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers

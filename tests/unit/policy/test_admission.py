@@ -11,7 +11,7 @@ import pytest
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.policy.quota import PLUGINS
+from rebalancer.policy.new_pods import PLUGINS
 from rebalancer.runtime.last_look.look import namespace_refuses
 from tests.support.build import decoded, deployment, nodes, objects
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.workload import LimitRange, Workload
-from rebalancer.policy.quota import Admission, added, not_as_planned, out_of_range
+from rebalancer.policy.new_pods import Admission, added, not_as_planned, out_of_range
 
 
 def ranges(*limits: dict[str, Any]) -> list[LimitRange]:
