@@ -269,7 +269,7 @@ def _given_before(
                 f"none gives its container {c.name} so much now: its replacement may be refused for that, or "
                 "go elsewhere",
                 {},
-                "state these requests and limits in the owner's template",
+                "state these in the owner's template, or let it replace its pods (kubectl rollout restart)",
             )
     return None
 
