@@ -32,7 +32,7 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
+from rebalancer.model.pod import PodTemplate, Requests, add, at_least
 from rebalancer.model.snapshot import Snapshot, consequence
 from rebalancer.model.workload import Workload
 from rebalancer.spread.constraint import SELECTING
@@ -198,7 +198,7 @@ def _pod(template: PodTemplate) -> Iterator[str]:
             f"selects by, which neither its template asks for nor {template.unsettled}"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
-    if any(c.pull == "Never" for c in _containers(template)) or any(v.local for v in template.volumes):
+    if any(c.pull == "Never" for c in template.every_container) or any(v.local for v in template.volumes):
         yield "the pod has an image that is never pulled (Never), and not all nodes may have it"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
@@ -245,12 +245,12 @@ def _proxies(state: ClusterState, template: PodTemplate) -> tuple[set[str], Requ
         return set(), {}
     there, noted = namespace.metadata, _annotations(owner.security)
     asked = proxies({**there.annotations, **there.labels, **noted, **template.labels})
-    own = {c.name for c in _containers(owner.template)} if owner.template is not None else set[str]()
+    own = {c.name for c in owner.template.every_container} if owner.template is not None else set[str]()
     left: Requests = {}
-    for c in _containers(template):
+    for c in template.every_container:
         if c.name in PROXIES.keys() - asked - own:
             add(left, c.requests)
-    return asked - {c.name for c in _containers(template)}, left
+    return asked - {c.name for c in template.every_container}, left
 
 
 @lru_cache(1024)
@@ -276,10 +276,6 @@ def _smaller(state: ClusterState, template: PodTemplate) -> Iterator[str]:
         lacks = template.requests.get(r, 0) - state.left(r)
         if (open_ & (lacks > 0) & (lacks <= less)).any():
             yield f"the pod takes more {r} than a new one may, for which more nodes have room"
-
-
-def _containers(template: PodTemplate) -> tuple[Container, ...]:
-    return (*template.init_containers, *template.containers)
 
 
 def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:

@@ -266,6 +266,11 @@ class PodTemplate(Struct, frozen=True, eq=False):
     controller: tuple[str, str, str] | None = None
 
     @property
+    def every_container(self) -> tuple[Container, ...]:
+        """Its containers, and then its init containers."""
+        return (*self.containers, *self.init_containers)
+
+    @property
     def attaches(self) -> bool:
         """Whether it mounts volumes that may have to be attached to its node, whose number is limited."""
         return any(v.kind not in ("hostPath", "emptyDir", "image") for v in self.volumes)

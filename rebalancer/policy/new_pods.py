@@ -37,11 +37,6 @@ from rebalancer.policy.replacement import (
 )
 
 
-def every_container(template: PodTemplate) -> Iterator[Container]:
-    yield from template.containers
-    yield from template.init_containers
-
-
 def limits_of(containers: Iterable[Container], inits: Iterable[Container], template: PodTemplate) -> Requests:
     """The limits of a pod of this template with these containers, without overhead."""
     return pod_requests(_by_limits(containers), _by_limits(inits), {}, template.pod_level_limits)
@@ -228,8 +223,8 @@ def added(
     """Why a LimitRange would make the replacement larger than it is planned with; None if none would. Pods
     that were made before it know nothing of its defaults, or were given others. `template`: the owner's."""
     every = [(r, item) for r in ranges for item in r.spec.limits]
-    planned = {c.name: c for c in every_container(asked)}
-    for c in (*every_container(asked), *(every_container(template) if template is not None else ())):
+    planned = {c.name: c for c in asked.every_container}
+    for c in (*asked.every_container, *(template.every_container if template is not None else ())):
         known, new = planned[c.name], _filled(c, every)
         more = {r for r, n in new.requests.items() if n > known.requests.get(r, 0)}
         # A limit counts for quotas, and keeps nothing from a node.
@@ -253,8 +248,8 @@ def _given_before(
     owner's template. A pass after a webhook's writes over what the pod says: of which resources counts, and
     not of which container, but for one that the template lacks, to which a webhook gave what is not said."""
     every = [(r, item) for r in ranges for item in r.spec.limits]
-    stated = {c.name: c for c in every_container(made)}
-    for was in every_container(asked) if said else ():
+    stated = {c.name: c for c in made.every_container}
+    for was in asked.every_container if said else ():
         c, by = stated.get(was.name, Container(was.name)), "" if was.name in stated else was.name
         new = _filled(c, every)
         # A vertical autoscaler makes more of what one gives.

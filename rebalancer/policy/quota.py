@@ -25,7 +25,7 @@ from rebalancer.model.workload import (
     ScopeSelectorRequirement,
     Workload,
 )
-from rebalancer.policy.new_pods import every_container, limits_of
+from rebalancer.policy.new_pods import limits_of
 from rebalancer.policy.replacement import Replacements
 
 _PIECES = frozenset({"pods", "count/pods"})
@@ -207,7 +207,7 @@ def _silent(limit: _Limit, template: PodTemplate) -> str:
     """The first container that lacks a request that the quota demands; "" if there is none."""
     if limit.resource not in _EXPLICIT or limit.name in _PIECES:
         return ""
-    for c in (*template.containers, *template.init_containers):
+    for c in template.every_container:
         if limit.resource not in (c.limits if limit.of_limits else c.requests):
             return c.name
     return ""
@@ -229,7 +229,7 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
     if scope.scope_name in ("BestEffort", "NotBestEffort"):
         # Rule: qos.ComputePodQOS. What a pod asks for as a whole counts alone; overhead never does.
         whole = (t.pod_level, t.pod_level_limits)
-        stated = whole if any(whole) else (x for c in every_container(t) for x in (c.requests, c.limits))
+        stated = whole if any(whole) else (x for c in t.every_container for x in (c.requests, c.limits))
         asks = any(x.get(r) for x in stated for r in _EXPLICIT)
         return asks == (scope.scope_name == "NotBestEffort")
     if scope.scope_name in ("Terminating", "NotTerminating"):

@@ -162,7 +162,7 @@ class Replacements:
         was = asked if same else self._template_of(as_is) or asked
         given = self._given(as_is, was, owner, tolerates=_unsaid(shown, its or asked))
         bare, beside = built, _beside(shown, its or asked)
-        usual = (*asked.containers, *asked.init_containers, *chain.from_iterable(beside))
+        usual = (*asked.every_container, *chain.from_iterable(beside))
         if built.autosized or not same or _has_by_itself(as_is, usual):
             bare = self._if_other(self._bare(as_is, asked, owner, given, beside), built)
         freed = self._if_other(given.taken_from(bare, tolerates=True), bare)
@@ -349,9 +349,9 @@ _UNREAD = "its namespace's annotations now; its RuntimeClass was not read"
 def _less(built: PodTemplate, asked: PodTemplate) -> Requests:
     """By how much the pod takes more than its owner's template states, at most: it was resized, or somebody
     gave it more when it was made."""
-    stated = {c.name: c.requests for c in (*asked.containers, *asked.init_containers)}
+    stated = {c.name: c.requests for c in asked.every_container}
     pairs = [(built.pod_level, asked.pod_level)]
-    pairs += [(c.requests, stated.get(c.name, {})) for c in (*built.containers, *built.init_containers)]
+    pairs += [(c.requests, stated.get(c.name, {})) for c in built.every_container]
     less: dict[str, int] = defaultdict(int)
     for mine, theirs in pairs:
         for r, n in theirs.items():
@@ -667,12 +667,12 @@ def _has_by_itself(pod: PodTemplate, others: Iterable[Container]) -> bool:
     there = {c.name: c.requests for c in others}
     return any(
         c.name not in there or any(n > there[c.name].get(r, n) for r, n in c.requests.items())
-        for c in (*pod.containers, *pod.init_containers)
+        for c in pod.every_container
     )
 
 
 def _images(template: PodTemplate) -> set[tuple[str, str]]:
-    return {(c.name, c.image) for c in (*template.containers, *template.init_containers)}
+    return {(c.name, c.image) for c in template.every_container}
 
 
 def _larger(mine: Requests, theirs: Requests) -> Requests:
@@ -687,7 +687,7 @@ def _unsaid(pod: PodTemplate, asked: PodTemplate) -> list[Toleration]:
 
 def _beside(pod: PodTemplate, asked: PodTemplate) -> _Containers:
     """The containers, and the init containers, that the pod has beside its template's."""
-    known = {c.name for c in (*asked.containers, *asked.init_containers)}
+    known = {c.name for c in asked.every_container}
     own, inits = (
         tuple(c for c in some if c.name not in known) for some in (pod.containers, pod.init_containers)
     )

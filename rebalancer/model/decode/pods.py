@@ -427,7 +427,7 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> tuple[str, Raw]:
 def _image(template: PodTemplate, name: Raw) -> str:
     """The image of a container that a status names."""
     named = part(name, str, "status.containerStatuses[].name")
-    own = (*template.containers, *template.init_containers)
+    own = template.every_container
     return next((c.image for c in own if c.name == named), "")
 
 

@@ -119,7 +119,7 @@ def _exact(template: PodTemplate) -> bool:
     """Whether its kubelet has to find certain cpus or devices for it."""
     if any("/" in r for r in template.requests):
         return True
-    own = (*template.containers, *template.init_containers)
+    own = template.every_container
     whole = any((cpus := c.requests.get("cpu", 0)) and not cpus % 1000 for c in own)
     return whole and all(c.limits.get(r) == c.requests.get(r, 0) for c in own for r in ("cpu", "memory"))
 
@@ -246,7 +246,7 @@ class Kubelets:
             strict = np.array(self._table.answers(_strict), np.bool_)
             yield Unfit("whose runtime has no supplementalGroupsPolicy", ~strict)
         if any(len(self._table.domains(key).names) > 1 for key in _PLATFORM):
-            images = {c.image for c in (*template.containers, *template.init_containers)}
+            images = {c.image for c in template.every_container}
             for platform, nodes in self._foreign(images).items():
                 yield Unfit(_UNSEEN.format("/".join(filter(None, platform))), nodes, _SELECT)
         for since, what, asks in _SINCE:
@@ -277,7 +277,7 @@ class Kubelets:
         ready, every = defaultdict[str, set[Platform]](set), defaultdict[str, set[Platform]](set)
         for group in self._snapshot.live:
             there = {(of[p.node_name], p.ready) for p in group.pods if p.node_name in of}
-            for c in (*group.template.containers, *group.template.init_containers):
+            for c in group.template.every_container:
                 ready[c.image].update(a for a, is_ready in there if is_ready)
                 every[c.image].update(a for a, _ in there)
         return {image: ready[image] or where for image, where in every.items()}
@@ -308,7 +308,7 @@ class Kubelets:
     def _concerns(self, template: PodTemplate) -> Sequence[Hashable]:
         """What a sign may be about that concerns such a pod, or that such a pod undoes: None is the node."""
         space, drivers = template.namespace, self._drivers(template)
-        own = (*template.containers, *template.init_containers)
+        own = template.every_container
         pulls = {("pull" if c.pull == "Always" else "image", c.image) for c in own}
         return (
             *((("owner", space, template.controller),) if template.controller else ()),

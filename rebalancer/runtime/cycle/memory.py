@@ -199,6 +199,8 @@ class Memory(SharedLedger):
         migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
         over = partial(self._over, migrate=migrate)
         entries = cut_off(self.ledger.entries, alive, apart, latest, over)
+        there = {(e.cycle, e.uid) for e in entries}
+        self._left = {key: at for key, at in self._left.items() if key in there}
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
         ago = max(0.0, now - max(times, default=-inf))
