@@ -226,7 +226,7 @@ def features(framework: Framework, template: PodTemplate) -> dict[str, tuple[str
         "PodTopologySpread": tuple(_of_spread(state, template)),
         "InterPodAffinity": tuple(_of_affinity(state, template)),
     }
-    kinds = tuple({v.kind for v in template.volumes if v.kind not in ("emptyDir", "hostPath")})
+    kinds = tuple({v.kind for v in template.volumes if v.kind not in ("emptyDir", "hostPath", "")})
     for plugin in ("VolumeRestrictions", "VolumeBinding", "VolumeZone"):
         found[plugin] = kinds
     found["NodeVolumeLimits"] = (*kinds, *_of_drivers(state, template))

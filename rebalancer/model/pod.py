@@ -139,7 +139,8 @@ DISKS_IN_PODS = frozenset(
 
 
 class Volume(Struct, frozen=True):
-    """A volume of a pod, as far as it matters to scheduling. `kind` is the name of its field in the API.
+    """A volume of a pod, as far as it matters to scheduling. `kind` is the name of its field in the API; "" =
+    one that only Pod Security minds, such as nfs.
 
     `claim` is the name of the PersistentVolumeClaim. For `ephemeral` it is that of the claim made for it,
     <pod>-<volume>, or "" in the template of a pod that does not exist yet. `device` identifies a legacy
@@ -273,7 +274,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     @property
     def attaches(self) -> bool:
         """Whether it mounts volumes that may have to be attached to its node, whose number is limited."""
-        return any(v.kind not in ("hostPath", "emptyDir", "image") for v in self.volumes)
+        return any(v.kind not in ("hostPath", "emptyDir", "image", "") for v in self.volumes)
 
     def secured(self, asked: bytes) -> bytes:
         """What Pod Security reads of such a pod, as JSON. `asked`: what it reads of its maker's template, to

@@ -119,6 +119,24 @@ class VolumeJson(Struct, frozen=True, rename="camel"):
     flex_volume: dict[str, object] | None = None
     portworx_volume: dict[str, object] | None = None
     vsphere_volume: dict[str, object] | None = None
+    config_map: Raw = _NONE
+    secret: Raw = _NONE
+    downward_api: Raw = msgspec.field(name="downwardAPI", default=_NONE)
+    projected: Raw = _NONE
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it is of a kind that every level lets pass."""
+        sources = (
+            self.config_map,
+            self.secret,
+            self.downward_api,
+            self.projected,
+            self.empty_dir,
+            self.ephemeral,
+        )
+        known = (self.persistent_volume_claim, self.csi, self.image)
+        return not all(absent(s) for s in sources) or any(k is not None for k in known)
 
 
 class _ProfileJson(Struct, frozen=True):
@@ -260,27 +278,6 @@ class PodJson(Struct, frozen=True, rename="camel"):
     status: PodStatusJson = PodStatusJson()
 
 
-class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):
-    config_map: Raw = _NONE
-    secret: Raw = _NONE
-    downward_api: Raw = msgspec.field(name="downwardAPI", default=_NONE)
-    projected: Raw = _NONE
-
-    @property
-    def harmless(self) -> bool:
-        """Whether it is of a kind that every level lets pass."""
-        sources = (
-            self.config_map,
-            self.secret,
-            self.downward_api,
-            self.projected,
-            self.empty_dir,
-            self.ephemeral,
-        )
-        known = (self.persistent_volume_claim, self.csi, self.image)
-        return not all(absent(s) for s in sources) or any(k is not None for k in known)
-
-
 class _SecretJson(Struct, frozen=True, rename="camel"):
     secret_name: str = ""
 
@@ -306,7 +303,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
 
     containers: tuple[_TemplateContainerJson, ...] = ()
     init_containers: tuple[_TemplateContainerJson, ...] = ()
-    volumes: tuple[_SecuredVolumeJson, ...] = ()
     image_pull_secrets: tuple[_NamedJson, ...] = ()
     runtime_class_name: str = ""
 

@@ -316,7 +316,7 @@ def _features(spec: PodSpecJson) -> tuple[str, ...]:
 
 
 def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | None:
-    """The volume, if it matters to the scheduler or to policy; None for secrets and the like.
+    """The volume, if it matters to the scheduler, Pod Security or policy; None for secrets and the like.
 
     `pod_name`, `pod_uid`: of the pod that it is in, "" for a pod that does not exist yet.
     """
@@ -359,4 +359,4 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
                 monitors = source.get("monitors")
                 device += tuple(map(str, monitors)) if isinstance(monitors, list) else ()
             return Volume(wire.name, kind, device=device, read_only=bool(source.get("readOnly")))
-    return None
+    return None if wire.harmless else Volume(wire.name, "")

@@ -87,10 +87,13 @@ def pod_spec() -> Json:
         {"name": "h", "image": {"reference": "i:1", "pullPolicy": "Never"}},
         {"name": "g", "rbd": {"pool": "x", "image": "y", "monitors": ["z"], "readOnly": True}},
         *({"name": k, k: {}} for k in ("fc", "flexVolume", "vsphereVolume")),
+        *({"name": k, k: {}} for k in ("configMap", "downwardAPI", "projected")),
     ]
+    # Secrets that a template names are asked of ServiceAccounts, which are read before evictions alone.
     assert {next(k for k in v if k != "name") for v in volumes} == {
-        f.encode_name for f in msgspec.structs.fields(VolumeJson) if f.name != "name"
+        f.encode_name for f in msgspec.structs.fields(VolumeJson) if f.name not in ("name", "secret")
     }
+    volumes.append({"name": "n", "nfs": {}})
     return {
         "containers": [container],
         "initContainers": [{**container, "restartPolicy": "Always"}],

@@ -29,6 +29,7 @@ from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import cluster, code, judged, merged, patched, web
 from tests.unit.policy.test_evictable import namespace, priority_class
+from tests.unit.policy.test_pod_security import GOOD as RESTRICTED
 
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]
 DELETED = {"metadata": {"deletionTimestamp": "2026-05-31T23:59:59Z"}}
@@ -259,6 +260,21 @@ CASES: list[Case] = [
         ],
         CLONES,
         REFUSED,
+    ),
+    *(
+        (
+            f"a trusted kind whose pod mounts a volume of kind {kind} where restricted is enforced by now",
+            [
+                cloned(spec={**RESTRICTED["spec"], "volumes": [{"name": "v", kind: {}}]}),
+                enforcing("restricted"),
+            ],
+            CLONES,
+            refused,
+        )
+        for kind, refused in [
+            *((kind, None) for kind in ("configMap", "secret", "projected", "downwardAPI", "csi")),
+            *((kind, REFUSED) for kind in ("nfs", "cephfs", "glusterfs", "azureFile", "gitRepo", "rbd")),
+        ]
     ),
     (
         "to trust ReplicaSets does not find a lost one",
