@@ -210,9 +210,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     read-only mounts; `strict_groups`: no groups but those that it names; `sysctls`: those that it sets;
     `local_profiles`: a seccomp or AppArmor profile that has to be on its node; `app_armor`: any profile of
     AppArmor. `security`: what Pod Security reads of the whole pod beside containers and volumes, as JSON.
-    `service_account`: that it names; "" = none. `runs`: what its containers run, as entries of the API's
-    fields; None where that was not read. `held`: what it takes of its node, where its status says something
-    else than its spec; and then `by_spec`: the template without that, which its replacement has.
+    `service_account`, `runtime_class`: that it names; "" = none. `runs`: what its containers run, as entries
+    of the API's fields; None where that was not read. `held`: what it takes of its node, where its status
+    says something else than its spec; and then `by_spec`: the template without that, which its replacement
+    has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -257,6 +258,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     app_armor: bool = False
     security: bytes = b""
     service_account: str = ""
+    runtime_class: str = ""
     autosized: bool = False
     unsettled: str = ""
     ends: bool = False
@@ -275,6 +277,11 @@ class PodTemplate(Struct, frozen=True, eq=False):
     def attaches(self) -> bool:
         """Whether it mounts volumes that may have to be attached to its node, whose number is limited."""
         return any(v.kind not in ("hostPath", "emptyDir", "image", "") for v in self.volumes)
+
+    @property
+    def claims_anew(self) -> bool:
+        """Whether claims are made for each such pod, of its ephemeral volumes."""
+        return any(v.kind == "ephemeral" for v in self.volumes)
 
     def secured(self, asked: bytes) -> bytes:
         """What Pod Security reads of such a pod, as JSON. `asked`: what it reads of its maker's template, to

@@ -34,10 +34,9 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     `first_ordinal`: of a StatefulSet's pods.
 
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
-    `runtime_class` ("" = none is named), `node` where it names one, `priority` and `preemption_policy` where
-    it states them itself (else None, ""); where a pod is wanted, the `secrets` and `pull_secrets` that it
-    names; and `security`, the part that Pod Security reads, as JSON; b"" where no pod is wanted, or where
-    another object makes them.
+    `node` where it names one, `priority` and `preemption_policy` where it states them itself (else None, "");
+    where a pod is wanted, the `secrets` and `pull_secrets` that it names; and `security`, the part that Pod
+    Security reads, as JSON; b"" where no pod is wanted, or where another object makes them.
     `retries`: whether a Job surely makes another pod for each that fails.
     `on_nodes`: on how many nodes a DaemonSet's controller would have a pod, or leave one; None = not said.
     `failing`: the reason of a condition by which its controller says that pods cannot be made
@@ -70,7 +69,6 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     available_replicas: int = 0
     retries: bool = False
     on_nodes: int | None = None
-    runtime_class: str = ""
     node: str = ""
     priority: int | None = None
     preemption_policy: str = ""

@@ -385,19 +385,20 @@ class Evictable:
         if (made := making(owner, pod)) is not owner:
             busy = busy or self.owners.refused(made)
         not_made = self._not_made if pod.namespace not in self._made_in else None
-        return busy or waits or not_made or self._by_new_pod(pod, owner)
+        return busy or waits or not_made or self._by_new_pod(pod, owner, made)
 
-    def _by_new_pod(self, pod: Pod, owner: Workload) -> Reason | None:
+    def _by_new_pod(self, pod: Pod, owner: Workload, made: Workload) -> Reason | None:
         """What the new pod's own affinity, the namespace's annotations, and a file's RuntimeClass forbid."""
         asked = self.replacements.of(pod.template, owner)
         if (reason := by_affinity(asked, self._snapshot.server_version)) is not None:
             return reason
         namespace = self._snapshot.namespaces.get(pod.namespace)
-        runs = self._snapshot.runtime_classes.get(owner.runtime_class)
+        named = made.template.runtime_class if made.template is not None else ""
+        runs = self._snapshot.runtime_classes.get(named)
         if namespace is None and runs is None:
             return None
         by = Admission(namespace=namespace.metadata if namespace is not None else None, runtime_class=runs)
-        return not_as_planned(asked, owner, by)
+        return not_as_planned(asked, made, by)
 
     def _gang_allowed(self, pod: Pod) -> bool:
         """Whether policy opens the kind of gang that the pod's controller is, or one above it. Other kinds

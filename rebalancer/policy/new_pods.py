@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from rebalancer.admission import LATEST
 from rebalancer.model.node import ObjectMeta, Toleration
-from rebalancer.model.pod import Container, Pod, PodTemplate, Requests, pod_requests
+from rebalancer.model.pod import (
+    Container,
+    Pod,
+    PodTemplate,
+    Requests,
+    pod_requests,
+    with_containers,
+)
 from rebalancer.model.quantity import milli, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import WORKLOADS, Snapshot
@@ -48,11 +55,20 @@ def _by_limits(containers: Iterable[Container]) -> list[Container]:
 
 def making(owner: Workload, pod: Pod) -> Workload:
     """The owner as it makes a pod in place of this one. Of a kind that is not read no template is known: it
-    is taken to use the pod's own."""
+    is taken to use the pod's own, without what the pod says that LimitRanges gave it."""
     if owner.kind in WORKLOADS:
         return owner
     made, noted = pod.template.by_spec or pod.template, {"metadata": {"annotations": pod.annotations}}
+    if said := pod.annotations.get(_BY_RANGES, ""):
+        own = (tuple(_own(c, said) for c in some) for some in (made.containers, made.init_containers))
+        made = with_containers(made, *own)
     return replace(owner, template=made, security=made.secured(json.encode(noted)))
+
+
+def claims_not_asked(code: ReasonCode, why: str) -> Reason:
+    """Why a pod with ephemeral volumes stays: a new pod waits for good for a claim that is refused."""
+    say = f"{why}, and whether its replacement's, of ephemeral volumes, would be admitted is not looked at"
+    return Reason(code, say, {}, "let the owner replace its pods (kubectl rollout restart)")
 
 
 def gone(owner: str, kind: str, name: str) -> Reason:
@@ -127,15 +143,14 @@ def named(owner: Workload) -> Iterator[tuple[str, str]]:
 
     The classes of the system are made again by themselves, and so is `ANEW`, which may withhold Secrets only.
     """
-    account = owner.template.service_account if owner.template is not None else ""
-    account = account or ANEW
+    made = owner.template
+    account = (made.service_account if made is not None else "") or ANEW
     if account != ANEW or owner.secrets or owner.pull_secrets or owner.kind not in WORKLOADS:
         yield "ServiceAccount", account
-    if owner.runtime_class:
-        yield "RuntimeClass", owner.runtime_class
-    wanted = owner.template.priority_class if owner.template is not None else ""
-    if wanted and not wanted.startswith("system-"):
-        yield "PriorityClass", wanted
+    if made is not None and made.runtime_class:
+        yield "RuntimeClass", made.runtime_class
+    if made is not None and made.priority_class and not made.priority_class.startswith("system-"):
+        yield "PriorityClass", made.priority_class
 
 
 def ranked_otherwise(owner: Workload, snapshot: Snapshot) -> Reason | None:
@@ -269,6 +284,14 @@ def _given_before(
     return None
 
 
+def _own(container: Container, said: str) -> Container:
+    """The container without what its pod says that LimitRanges gave it."""
+    to = "" if said.endswith("…") else container.name
+    requests = {r: n for r, n in container.requests.items() if not _gave(said, r, "request", to)}
+    limits = {r: n for r, n in container.limits.items() if not _gave(said, r, "limit", to)}
+    return replace(container, requests=requests, limits=limits)
+
+
 def _gave(said: str, resource: str, what: str, to: str) -> bool:
     """Whether a pod says that LimitRanges gave this request, or limit, to the container; where that is "", to
     any, and also where what it says is too long to be kept whole."""
@@ -337,6 +360,11 @@ def not_as_planned(asked: PodTemplate, owner: Workload, by: Admission) -> Reason
 def _by_ranges(asked: PodTemplate, made: PodTemplate, by: Admission) -> Reason | None:
     if by.ranges is None:
         return None
+    bounds = (r.metadata for r in by.ranges for item in r.spec.limits if item.type == "PersistentVolumeClaim")
+    if asked.claims_anew and (first := next(bounds, None)) is not None:
+        return claims_not_asked(
+            ReasonCode.REPLACEMENT_REFUSED, f"LimitRange {first.namespace}/{first.name} bounds claims"
+        )
     said = by.pod.get(_BY_RANGES, "")
     found = [_by_order(order, asked, made, said) for order in _orders(by.ranges)]
     reason = next(filter(None, found), None)

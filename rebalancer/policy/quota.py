@@ -25,12 +25,18 @@ from rebalancer.model.workload import (
     ScopeSelectorRequirement,
     Workload,
 )
-from rebalancer.policy.new_pods import limits_of
+from rebalancer.policy.new_pods import claims_not_asked, limits_of
 from rebalancer.policy.replacement import Replacements
 
 _PIECES = frozenset({"pods", "count/pods"})
 _EXPLICIT = frozenset({"cpu", "memory"})
 """Resources that every container must request if a quota limits them."""
+_OF_CLAIMS = frozenset({"persistentvolumeclaims", "count/persistentvolumeclaims", "requests.storage"})
+_OF_CLASS = (
+    ".storageclass.storage.k8s.io/persistentvolumeclaims",
+    ".storageclass.storage.k8s.io/requests.storage",
+)
+"""Ends of resources that are about the claims of one StorageClass."""
 _WITHOUT_DEADLINE = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 """Owners whose templates cannot have activeDeadlineSeconds, which is what the Terminating scopes ask for."""
 
@@ -161,6 +167,8 @@ def _judge(
 ) -> Reason | None:
     """Why the limit refuses the replacement, `more` being charged beyond what is used now."""
     where = f"ResourceQuota {quota.metadata.namespace}/{quota.metadata.name}"
+    if asked.claims_anew and (limit.name in _OF_CLAIMS or limit.name.endswith(_OF_CLASS)):
+        return claims_not_asked(ReasonCode.QUOTA, f"{where} limits claims ({limit.name})")
     silent = _silent(limit, asked)
     if silent:
         return Reason(

@@ -82,7 +82,7 @@ class Replacements:
     @remembered(by=lambda template, owner: (owner.key, id(owner.template), id(template)))
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The replacement of a pod of this template under this owner."""
-        built, runs = self._made(template, owner), self._runs(owner)
+        built, runs = self._made(template, owner), self._runs(owner.template or template)
         less = _less(built, owner.template) if owner.template is not None else {}
         if (newest := self.newest(owner)) is not None:
             # What admission has come to give new pods, a larger sidecar or a smaller, it gives the next one.
@@ -93,7 +93,7 @@ class Replacements:
             add(less, _beyond(was, built.requests))
             at_least(less, _beyond(newest.requests, built.requests))
         if owner.template is not None and self._unsettled(built, owner.template, runs):
-            unread = owner.runtime_class and runs is None
+            unread = owner.template.runtime_class and runs is None
             built = replace(built, unsettled=_UNREAD if unread else _NOT_NOW)
         if less:
             built = replace(built, may_lack=less)
@@ -102,11 +102,11 @@ class Replacements:
     def _made(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         # What a resize has it take for now is no part of the new pod, nor what ends with the old one.
         built = self._ranked(_build(_with_new_volumes(template.by_spec or template), owner.template), owner)
-        runs = self._runs(owner)
+        runs = self._runs(owner.template or template)
         return _run_by(runs, built, owner.template or built) if runs is not None else built
 
-    def _runs(self, owner: Workload) -> RuntimeClass | None:
-        return self._runtime_classes.get(owner.runtime_class)
+    def _runs(self, asked: PodTemplate) -> RuntimeClass | None:
+        return self._runtime_classes.get(asked.runtime_class)
 
     def _sized(self, built: PodTemplate, owner: Workload, *, exactly: bool = False) -> PodTemplate:
         if self._snapshot is None or self._autoscalers is None:
@@ -191,7 +191,7 @@ class Replacements:
         `tolerates`: what it gave another one."""
         namespace = self._namespaces.get(pod.namespace)
         added = added_by(namespace.metadata.annotations if namespace is not None else {}) or Added()
-        runs = self._runs(owner)
+        runs = self._runs(owner.template or pod)
         runs_on = (runs.scheduling if runs is not None else None) or Scheduling()
         return _Given(
             {k: v for k, v in pod.node_selector.items() if k not in was.node_selector},
@@ -220,7 +220,7 @@ class Replacements:
             volumes=pod.volumes,
             controller=_made_by(owner, pod),
         )
-        if pod.overhead and not (owner.runtime_class or asked.overhead):
+        if pod.overhead and not (asked.runtime_class or asked.overhead):
             # Admission has it run by a RuntimeClass that no template names.
             bare = replace(larger_by(pod.overhead, bare), overhead=pod.overhead)
         every = (*asked.containers, *beside[0]), (*asked.init_containers, *beside[1])

@@ -256,7 +256,6 @@ class Decoder:
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
             on_nodes=None if on_nodes is None else on_nodes + status.number_misscheduled,
-            runtime_class=made.runtime_class_name,
             node=made.node_name,
             priority=made.priority,
             preemption_policy=made.preemption_policy,

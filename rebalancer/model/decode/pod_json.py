@@ -169,6 +169,7 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    runtime_class_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: Raw = _NONE
     resource_claims: Raw = _NONE
@@ -304,7 +305,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     containers: tuple[_TemplateContainerJson, ...] = ()
     init_containers: tuple[_TemplateContainerJson, ...] = ()
     image_pull_secrets: tuple[_NamedJson, ...] = ()
-    runtime_class_name: str = ""
 
     def secrets(self) -> frozenset[str]:
         """Names of the Secrets that a ServiceAccount may withhold.

@@ -100,7 +100,8 @@ class TemplateDecoder:
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority or 0}\1{spec.priority_class_name}\1{spec.preemption_policy}"
                 f"\1{spec.scheduler_name}\1{spec.host_network}\1{spec.host_pid}\1{spec.host_ipc}\1{spec.host_users}\1{spec.ends}"
-                f"\1{devices}\1{by_claims}\1{spec.service_account_name}\1{spec.service_account}".encode(),
+                f"\1{devices}\1{by_claims}\1{spec.service_account_name}\1{spec.service_account}"
+                f"\1{spec.runtime_class_name}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
@@ -213,6 +214,7 @@ class TemplateDecoder:
             os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
             security=msgspec.json.encode(said) if (said := spec.security()) else b"",
             service_account=spec.service_account_name or spec.service_account,
+            runtime_class=spec.runtime_class_name,
             controller=controller,
             runs=runs,
         )

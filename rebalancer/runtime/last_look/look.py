@@ -243,10 +243,10 @@ class _Asked(Struct, frozen=True):
             yield "LimitRanges, which may refuse replacements, could not be seen"
 
 
-def runtime_classes(owners: Iterable[Workload], reads: AdmissionReads) -> dict[str, RuntimeClass]:
-    """The RuntimeClasses of these owners by name, as far as they can be read."""
+def runtime_classes(made: Iterable[PodTemplate | None], reads: AdmissionReads) -> dict[str, RuntimeClass]:
+    """The RuntimeClasses that these templates name, by name, as far as they can be read."""
     found = {}
-    for name in sorted({o.runtime_class for o in owners} - {""}):
+    for name in sorted({t.runtime_class for t in made if t is not None} - {""}):
         try:
             read = reads.named("RuntimeClass", "", name)
         except KubeError:
@@ -588,7 +588,7 @@ class Looking:
         if (maker := self.planned or self.look.room.maker(self.move)) is None:
             return None
         reason = why_not(self.move, maker, self.look.reads)
-        classes = runtime_classes([self.move.owner], self.look.reads)
+        classes = runtime_classes([making(self.move.owner, self.move.pod).template], self.look.reads)
         return reason or self.look.room.made_otherwise(self.move, maker, classes)
 
     def _read_sized(self) -> Reason | None:

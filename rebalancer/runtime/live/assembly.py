@@ -6,6 +6,7 @@ import ctypes
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from socket import gethostname
 
 from msgspec import Struct
@@ -503,8 +504,10 @@ def remembering(
     def look_up(snapshot: Snapshot, reads: AdmissionReads) -> None:
         """Reads the RuntimeClasses of all who may move: without its class, no move is certain of a pod that
         the class sends to nodes. A class has few names: owners without pods may name any number."""
-        seen = (w for w in snapshot.workloads if w.status_replicas and planning.policy.in_view(w.namespace))
-        found = runtime_classes(seen, reads).items()
+        seen, own = planning.policy.in_view, (g.template for g in snapshot.live)
+        owners = (w.template for w in snapshot.workloads if w.status_replicas)
+        there = (t for t in chain(owners, own) if t is not None and seen(t.namespace))
+        found = runtime_classes(there, reads).items()
         new = {n: c for n, c in found if n not in classes or _version(c) != _version(classes[n])}
         classes.update(new)
 

@@ -169,8 +169,16 @@ ACCOUNT: Json = {
     "metadata": {"name": "web", "namespace": "default"},
 }
 GOLD: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+KATA: Json = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+}
 LARGE = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}}]}}
-NAMES = {"spec": {"priorityClassName": "gold", "serviceAccountName": "web"}}
+GIVES = {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}}
+GIVEN = "LimitRanger plugin set: cpu request for container c"
+NAMES = {"spec": {"priorityClassName": "gold", "serviceAccountName": "web", "runtimeClassName": "kata"}}
 SIZING = merged(vpa("CloneSet", cpu="64"), {"metadata": {"name": "web"}})
 AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None]] = {
     "nothing": (lambda _: None, None),
@@ -182,6 +190,18 @@ AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None
     ),
     "its ServiceAccount is gone": (
         lambda s: s.store.delete("ServiceAccount", "web", "default"), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "its RuntimeClass is gone": (
+        lambda s: s.store.delete("RuntimeClass", "kata", None), ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "its RuntimeClass takes more": (
+        lambda s: s.store.modify(
+            "RuntimeClass", "kata", None, lambda o: o.update(overhead={"podFixed": {"cpu": "1"}})
+        ),
+        ReasonCode.REPLACEMENT_REFUSED,
+    ),
+    "the LimitRange that gave its pods a request is gone": (
+        lambda s: s.store.delete("LimitRange", "gives", "default"), ReasonCode.REPLACEMENT_REFUSED,
     ),
     "its ServiceAccount withholds Secrets": (
         lambda s: enforce(s, "web", "true", {}), ReasonCode.REPLACEMENT_REFUSED,
@@ -197,8 +217,12 @@ AFTER_THE_PLAN: dict[str, tuple[Callable[[ApiServer], object], ReasonCode | None
 def test_what_comes_after_the_plan_is_asked_of_the_next_pod_of_a_kind_that_is_not_read(what: str) -> None:
     change, code = AFTER_THE_PLAN[what]
     made = [merged(p, NAMES) for p in CASES["OpenKruise CloneSet"].things]
+    for p in made:
+        p["metadata"].setdefault("annotations", {})["kubernetes.io/limit-ranger"] = GIVEN
+    gives = merged(limits(), {"metadata": {"name": "gives"}, **GIVES})
+    there = [ACCOUNT, {**GOLD, "value": 0}, KATA, gives]
     planning = PlanOptions(policy=PolicyOptions(owner_kinds_allow=("CloneSet",)))
-    with served(*ADD_ONS), ApiServer([*objects(ZONES), *made, ACCOUNT, {**GOLD, "value": 0}]) as server:
+    with served(*ADD_ONS), ApiServer([*objects(ZONES), *made, *there]) as server:
         hang(server, "VerticalPodAutoscaler")
         run = Run(
             server,

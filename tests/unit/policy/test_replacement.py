@@ -647,6 +647,32 @@ def test_an_ephemeral_volume_ends_with_its_pod_and_the_replacement_gets_another(
 
 
 @pytest.mark.parametrize(
+    ("limited", "stays"),
+    [
+        ("persistentvolumeclaims", True),
+        ("count/persistentvolumeclaims", True),
+        ("requests.storage", True),
+        ("zonal.storageclass.storage.k8s.io/requests.storage", True),
+        ("zonal.storageclass.storage.k8s.io/persistentvolumeclaims", True),
+        ("requests.ephemeral-storage", False),
+        ("count/secrets", False),
+    ],
+)
+def test_pods_stay_whose_new_ephemeral_volumes_a_quota_may_refuse(limited: str, stays: bool) -> None:
+    """Whatever it has free: how large the new claim is is not read."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {limited: "99Gi"}},
+        "status": {"hard": {limited: "99Gi"}, "used": {limited: "0"}},
+    }
+    found = plan(snapshot_of([*with_scratch("a", {}), quota]))
+    assert {b.reason.code for b in found.blocked} == ({ReasonCode.QUOTA} if stays else set())
+    assert bool(found.moves) is not stays
+
+
+@pytest.mark.parametrize(
     ("things", "code"),
     [
         (with_scratch("", ALLOWED), ReasonCode.PINNED_BY_VOLUME),

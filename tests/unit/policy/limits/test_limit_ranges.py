@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.node import ObjectMeta
-from rebalancer.model.pod import Container, PodTemplate
+from rebalancer.model.pod import Container, PodTemplate, Volume
 from rebalancer.model.workload import LimitRange, Workload
 from rebalancer.policy.new_pods import Admission, added, not_as_planned, out_of_range
 
@@ -124,6 +124,16 @@ def test_what_a_range_would_add_to_a_replacement(
     limits: dict[str, Any], asked: PodTemplate, more: bool
 ) -> None:
     assert (added(ranges(limits), asked) is not None) is more
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("ephemeral", True), ("emptyDir", False)])
+def test_a_range_of_claims_may_refuse_those_that_are_made_for_a_pod(kind: str, stays: bool) -> None:
+    owner = Workload(kind="ReplicaSet", metadata=ObjectMeta(name="o"), template=template(asks()))
+    asked, found = (
+        replace(template(asks()), volumes=(Volume("v", kind),)),
+        tuple(ranges(of("PersistentVolumeClaim", max="9"))),
+    )
+    assert (not_as_planned(asked, owner, Admission(ranges=found)) is not None) is stays
 
 
 ORDERS: dict[str, tuple[list[dict[str, Any]], bool]] = {
