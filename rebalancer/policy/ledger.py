@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
-from math import ceil
+from math import ceil, inf
 from operator import add
 from typing import Annotated, Any, TypeVar
 
@@ -406,15 +406,19 @@ def cut_off(
     """The entries, with those settled that an earlier run wrote and then was killed.
 
     What was intended with a pod that is there still (`alive`: uids) did not happen and is dropped, once
-    requests of then are `over`. If the pod is gone, the fate is unknown, and it may have been sent just now.
+    requests of then are `over`. If the pod is gone, the fate is unknown, and it may have been sent just now,
+    unless an entry that is as young says what became of it: of an older one the pod lived on.
     Who is released is `marked`; who was and is not was given back by somebody.
     """
-    settled, known = [], {e.uid for e in entries if e.fate not in OPEN}
+    settled, known = [], dict[str, float]()
+    for e in entries:
+        if e.fate not in OPEN:
+            known[e.uid] = max(e.at, known.get(e.uid, 0.0))
     for e in entries:
         if e.fate not in OPEN:
             settled.append(e)
         elif e.uid not in alive:
-            if e.uid not in known:
+            if e.at > known.get(e.uid, -inf):
                 settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
         elif e.method and (e.uid in marked or e.fate is Fate.RELEASED):
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))

@@ -265,6 +265,12 @@ def test_what_may_be_on_its_way_is_open_and_counts_once() -> None:
     assert [*kept] == [lives, again]
 
 
+def test_what_ended_before_says_nothing_of_what_was_cut_off_with_the_same_pod() -> None:
+    doubt, gone = entry(8, fate=Fate.UNKNOWN), entry(2, fate=Fate.INTENDED)
+    kept = cut_off([doubt, replace(gone, uid=doubt.uid)], frozenset(), frozenset(), NOW, lambda _: True)
+    assert [(e.fate, e.at) for e in kept] == [(Fate.UNKNOWN, doubt.at), (Fate.UNKNOWN, NOW)]
+
+
 def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None:
     made, back, never = (
         entry(n, fate=fate, method="replaceFirst")
