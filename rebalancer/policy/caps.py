@@ -4,9 +4,10 @@ Maintenance windows."""
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
+from itertools import takewhile
 from typing import Literal
 
 from cronsim import CronSim, CronSimError
@@ -201,17 +202,26 @@ class Cron(Struct, frozen=True):
     text: str
     expression: str
 
-    def before(self, at: float, zone: tzinfo) -> float | None:
-        """The last time at or before `at`; epoch seconds. None if there was none within 50 years."""
-        # From a later time on: in the hour that is shown twice, the wall clock alone would pass over a time.
-        start = datetime.fromtimestamp(at // 1 + 1 + _PUT_BACK, zone)
-        times = (t.timestamp() for t in CronSim(self.expression, start, reverse=True))
-        return next((t for t in times if t <= at), None)
+    def last(self, seconds: float, at: float, zone: tzinfo) -> float | None:
+        """The last time in the `seconds` up to `at`; epoch seconds. None if there was none."""
+        span = 0.0
+        while span < seconds:
+            span = min(seconds, 8 * span or 3600.0)
+            times = deque(takewhile(at.__ge__, self._after(at - span, zone)), maxlen=1)
+            if times:
+                return times[0]
+        return None
 
     def after(self, at: float, zone: tzinfo) -> float | None:
         """The first time later than `at`; epoch seconds. None if there is none within 50 years."""
-        times = (t.timestamp() for t in CronSim(self.expression, datetime.fromtimestamp(at, zone)))
-        return next((t for t in times if t > at), None)
+        return next(self._after(at, zone), None)
+
+    def _after(self, at: float, zone: tzinfo) -> Iterator[float]:
+        # From an earlier time on: one that begins in an hour that is shown twice takes both for a time. Never
+        # backwards: cronsim passes over some times where the clocks change.
+        start = datetime.fromtimestamp(at - _PUT_BACK, zone)
+        times = (t.timestamp() for t in CronSim(self.expression, start))
+        return (t for t in times if t > at)
 
 
 def parse_cron(text: str) -> Cron:
@@ -271,8 +281,8 @@ class Window(Struct, frozen=True, eq=False):
 
     def end(self, at: float) -> float | None:
         """When it closes, if it is open at `at` (epoch seconds); else None."""
-        began = self.cron.before(at, self.zone)
-        return began + self.duration if began is not None and at < began + self.duration else None
+        began = self.cron.last(self.duration, at, self.zone)
+        return began + self.duration if began is not None else None
 
     def __str__(self) -> str:
         """The window as it was configured."""

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rebalancer.policy.caps import Window, outside, parse_cron
+from rebalancer.policy.ledger import HOUR
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 
@@ -46,7 +47,9 @@ def test_the_next_time_of(cron: str, now: str, then: str) -> None:
 
 def test_the_start_of_a_window_in_the_hour_shown_twice_is_its_last_one() -> None:
     half_past_two = parse_cron("30 2 * * *")
-    assert half_past_two.before(at("2026-10-25T02:20:00+01:00"), BERLIN) == at("2026-10-25T02:30:00+02:00")
+    shown_again, first = at("2026-10-25T02:20:00+01:00"), at("2026-10-25T02:30:00+02:00")
+    assert half_past_two.last(HOUR, shown_again, BERLIN) == first
+    assert half_past_two.last(49 * 60, shown_again, BERLIN) is None
     assert half_past_two.after(at("2026-10-25T02:20:00+01:00"), BERLIN) == at("2026-10-26T02:30:00+01:00")
 
 
@@ -55,6 +58,20 @@ def test_what_runs_every_quarter_of_an_hour_goes_on_while_the_clocks_are_put_bac
     for _ in range(4):
         found.append(quarters.after(found[-1], BERLIN) or 0)
     assert [after - before for before, after in pairwise(found)] == [900.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "began"),
+    [
+        ("*/30 0 * * SUN", "America/Havana", "2026-03-08T01:00:00-04:00"),
+        ("*/30 0 * * SUN", "America/Santiago", "2026-09-06T01:00:00-03:00"),
+        ("*/15 0 * * *", "Australia/Lord_Howe", "2026-10-04T00:45:00+10:30"),
+    ],
+)
+def test_a_window_is_open_from_its_start_on_where_the_clocks_change(cron: str, zone: str, began: str) -> None:
+    window, start = Window(parse_cron(cron), HOUR, ZoneInfo(zone), "deny"), at(began)
+    assert window.cron.after(start - 60, window.zone) == start
+    assert [window.end(start + s) for s in (0, 1800, 3599, 3600)] == [start + HOUR] * 3 + [None]
 
 
 WRONG = [
