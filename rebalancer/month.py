@@ -70,6 +70,9 @@ class World:
             owner = snapshot.owner_of(pod.namespace, pod.owner)
             if pod.finished or pod.terminating:
                 continue
+            if pod.node_name and pod.node_name not in self.nodes:
+                # It is lost; whoever keeps up its number makes another, which finds no node yet.
+                pod = replace(pod, node_name="", ready=False)
             if owner is None or owner.kind != "ReplicaSet" or not owner.replicas:
                 self.pods[pod.uid or pod.key] = pod
             else:

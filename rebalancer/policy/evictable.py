@@ -331,8 +331,9 @@ class Evictable:
         return None
 
     def _allowed_itself(self, pod: Pod) -> bool:
-        """Whether the pod's own annotation lifts the protections that come from settings."""
-        said = verdict(pod.annotations, self._options.foreign_annotations) if pod.annotations else None
+        """Whether the pod's annotation of ours lifts the protections that come from settings. Another tool's
+        was not written for these."""
+        said = verdict(pod.annotations, ()) if pod.annotations else None
         return said is not None and said[0]
 
     def _by_kind(self, pod: Pod) -> Reason | None:

@@ -124,7 +124,8 @@ def rival(claims: Mapping[str, Claim], me: str, term: int, now: float) -> Reason
         return Reason(ReasonCode.RIVAL, f"{name} has taken over: it acts on the same ledger", numbers)
     return Reason(
         ReasonCode.RIVAL,
-        f"{name} acts on the same ledger without the same lease: nobody evicts until one of the two is gone",
+        f"{name} acts on the same ledger without the same lease: nobody evicts until one of the two is gone; "
+        f"that it is there it last said for {(claim.until - now) / 3600:.1f} h from now on",
         numbers,
         "end one of them, or give both the same leaderElection.name and namespace",
     )
@@ -402,29 +403,40 @@ def cut_off(
     marked: frozenset[str],
     now: float,
     over: Callable[[Entry], bool],
+    *,
+    at_work: tuple[str, ...] = (),
+    read: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Entry, ...]:
-    """The entries, with those settled that an earlier run wrote and then was killed.
+    """The entries, with those settled that an earlier run wrote that was killed. Processes `at_work` (what
+    the names of their cycles begin with) settle theirs themselves.
 
     What was intended with a pod that is there still (`alive`: uids) did not happen and is dropped, once
     requests of then are `over`. If the pod is gone, the fate is unknown, and it may have been sent just now,
-    unless an entry that is as young says what became of it: of an older one the pod lived on.
-    Who is released is `marked`; who was and is not was given back by somebody.
+    unless an entry that is as young says what became of it: of an older one the pod lived on. Who is released
+    is `marked`; who was and is not was given back by somebody. Of namespaces that were not `read` only time
+    is known.
     """
     settled, known = [], dict[str, float]()
     for e in entries:
         if e.fate not in OPEN:
             known[e.uid] = max(e.at, known.get(e.uid, 0.0))
     for e in entries:
-        if e.fate not in OPEN:
+        if e.fate not in OPEN or e.cycle.startswith(at_work):
             settled.append(e)
+        elif not read(e.namespace):
+            lost = e.fate is Fate.INTENDED and over(e)
+            settled.append(replace(e, fate=Fate.UNKNOWN, message=_CUT_OFF) if lost else e)
         elif e.uid not in alive:
             if e.at > known.get(e.uid, -inf):
-                settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message="cut off while evicting"))
+                settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message=_CUT_OFF))
         elif e.method and (e.uid in marked or e.fate is Fate.RELEASED):
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
         elif not over(e):
             settled.append(e)
     return oldest_first(settled)
+
+
+_CUT_OFF = "cut off while evicting"
 
 
 def ready_late(entries: Iterable[Entry], pods: Iterable[Pod]) -> Iterator[Entry]:
@@ -591,12 +603,17 @@ _KNOWN = (
 
 
 def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
-    """The entries of both, and of everything else what allows less. `cycle`: the present one."""
+    """The entries of both, and of everything else what allows less. `cycle`: the present one, my own: what it
+    intends I know best."""
     there = {(e.cycle, e.uid): e for e in theirs.entries}
     own = {(e.cycle, e.uid) for e in mine.entries}
     entries = oldest_first(
         (
-            *(e for key, e in there.items() if key not in own),
+            *(
+                e
+                for key, e in there.items()
+                if key not in own and not (e.cycle == cycle and e.fate is Fate.INTENDED)
+            ),
             *(_known(e, there.get((e.cycle, e.uid), e)) for e in mine.entries),
         )
     )

@@ -598,7 +598,7 @@ def two_revisions(owner: Workload, pods: Iterable[Pod]) -> Reason | None:
     return Reason(
         ReasonCode.ON_DELETE,
         f"{name} has two revisions and updates by {'partition' if owner.partition else 'OnDelete'}: "
-        "an evicted pod would come back as another revision",
+        "an evicted pod may come back as another one than is planned",
         {},
         "finish the update first",
     )

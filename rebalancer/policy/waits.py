@@ -172,7 +172,8 @@ def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:
 
 
 def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
-    last = max((e.at for e in entries), default=None)
+    # When it was intended says nothing of when another process sends it.
+    last = max((now if e.fate is Fate.INTENDED else e.at for e in entries), default=None)
     if last is None or not rules.cool_down or now - last >= rules.cool_down:
         return None
     why = f"a pod of it was evicted at {moment(last, now)}, the cool-down is {rules.cool_down:.0f} s"

@@ -180,9 +180,13 @@ class Memory(SharedLedger):
         return next(mine, "")
 
     def _at_work(self) -> tuple[str, ...]:
-        """What the cycles of processes begin with that claim the ledger now."""
-        now, claims = self._clock.now(), self.ledger.claims
-        return tuple(f"{writer}-" for writer, claim in claims.items() if now < claim.until)
+        """What the cycles of other processes begin with that claim the ledger now, and may act."""
+        now, term = self._clock.now(), self._term()
+        return tuple(
+            f"{name}-"
+            for name, claim in self.ledger.claims.items()
+            if name != self.writer and now < claim.until and claim.term >= term
+        )
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
@@ -198,7 +202,16 @@ class Memory(SharedLedger):
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
         migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
         over = partial(self._over, migrate=migrate)
-        entries = cut_off(self.ledger.entries, alive, apart, latest, over)
+        only = snapshot.read_namespaces
+        entries = cut_off(
+            self.ledger.entries,
+            alive,
+            apart,
+            latest,
+            over,
+            at_work=self._at_work(),
+            read=lambda namespace: not only or namespace in only,
+        )
         there = {(e.cycle, e.uid) for e in entries}
         self._left = {key: at for key, at in self._left.items() if key in there}
         # Another process may have sent it, so the pace is that of the ledger.
@@ -217,16 +230,15 @@ class Memory(SharedLedger):
         self._on_trial()
 
     def _over(self, entry: Entry, *, migrate: Collection[str]) -> bool:
-        """Whether what another process sent has been carried out by now, if it is at all, and is seen. Nobody
-        wrote down when it was sent: before this process read of it, or it is at work still. `migrate`: uids
-        of pods that something moves by itself."""
+        """Whether what another process sent that is no more at work has been carried out by now, if it is at
+        all, and is seen. Nobody wrote down when it was sent: before this process read of it, and before its
+        cycle was over. `migrate`: uids of pods that something moves by itself."""
         if entry.cycle.startswith(f"{self.writer}-"):
             return True
         now = self._clock.monotonic()
         known = now - self._left.setdefault((entry.cycle, entry.uid), now)
         takes = MIGRATION if entry.uid in migrate else _ON_ITS_WAY
-        late = known > takes or self._clock.now() - entry.at > HOUR
-        return late and not entry.cycle.startswith(self._at_work())
+        return known > takes or self._clock.now() - entry.at > self.silent + HOUR
 
     def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:

@@ -68,6 +68,8 @@ class SharedLedger:
         self._elsewhere = elsewhere
         self._saved = self.ledger
         self._asked = False
+        self._read_in: int | None = None
+        """The term in which this process last read the ledger whole. In others, others may have evicted."""
 
     @property
     def installation(self) -> str:
@@ -108,12 +110,17 @@ class SharedLedger:
         found = store.load()
         # What was put aside is to be written anew.
         self._saved = found if not store.aside else Ledger()
+        bearable = all(part.startswith(_BEARABLE) for part in store.aside)
+        unknown = not (bearable or self._read_in == self._term())
+        unread = self._clock.latest() + HOUR if unknown and store.there else 0.0
+        if bearable and not self.read_only:
+            self._read_in = self._term()
         theirs, mine = self._as_of_now(found), self._as_of_now(self.ledger)
         if not store.there:
             # Whoever deletes one that could not be read wants to begin anew.
             mine = replace(mine, unread=0.0)
         if mine != Ledger():
-            self.ledger = merged(theirs, mine, self.cycle)
+            self.ledger = merged(replace(theirs, unread=max(theirs.unread, unread)), mine, self.cycle)
             more = len(self.ledger.entries) - len(theirs.entries)
             if more <= 0 and theirs.circuit.until >= self.ledger.circuit.until:
                 return False
@@ -121,7 +128,7 @@ class SharedLedger:
             say = "%s has less than this process remembers, which holds: %d more evictions%s"
             log.warning(say, self.where, more, tripped)
             return True
-        if all(part.startswith(_BEARABLE) for part in store.aside):
+        if bearable:
             # Some of it less: that is no reason to trust the rest more than in a first run.
             row = 0 if store.aside else theirs.totals.in_a_row
             self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))

@@ -32,6 +32,11 @@ def test_a_budget_that_is_exhausted_is_no_matter_to_a_rollout() -> None:
     assert found.numbers["after_restart"] < found.numbers["after_evictions"]
 
 
+def test_a_pod_whose_node_is_gone_comes_again_with_the_others() -> None:
+    lost = deployment("web").spread("zone").placed({"a-0": 3, "b-0": 0, "c-0": 0, "gone": 1})
+    assert told(MACHINES, lost, pdb("web", {"app": "web"}, max_unavailable=0)) == ["Deployment/default/web"]
+
+
 def test_not_where_evictions_do_it() -> None:
     assert told(MACHINES, web()) == []
 

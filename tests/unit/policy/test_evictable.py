@@ -252,6 +252,16 @@ SETTINGS: list[Case] = [
     ("a ConfigMap is not storage", volumes("configMap"), {}, None),
     ("an emptyDir, by setting", volumes("emptyDir"), {"evict_local_storage_pods": True}, None),
     ("an emptyDir, the pod asks for it", patched("Pod", _ALLOWED, volumes("emptyDir")), {}, None),
+    (
+        "an emptyDir, another tool may evict it",
+        patched(
+            "Pod",
+            {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "true"}}},
+            volumes("emptyDir"),
+        ),
+        {},
+        ReasonCode.LOCAL_STORAGE,
+    ),
     ("a system-critical priority", web().priority(2_000_000_000), {}, ReasonCode.SYSTEM_CRITICAL),
     ("a priority just below", web().priority(1_999_999_999), {}, None),
     (

@@ -31,10 +31,12 @@ ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit
 
 
 @contextmanager
-def process(m: Machine, name: str, rules: HistoryRules | None = None) -> Iterator[Memory]:
-    """The memory of one process, which ends with the block."""
+def process(
+    m: Machine, name: str, rules: HistoryRules | None = None, *, terms: list[int] | None = None
+) -> Iterator[Memory]:
+    """The memory of one process, which ends with the block. The last of `terms` is that in which it leads."""
     m.number += 1
-    term = m.number
+    terms = terms or [m.number]
     with connected(m.server) as c:
         memory = Memory(
             m.time,
@@ -42,7 +44,7 @@ def process(m: Machine, name: str, rules: HistoryRules | None = None) -> Iterato
             store=Ledgers(c, PLACE, writer=name, wait=m.time.wait, backoff=QUICK),
             limits=CircuitLimits(pause=600),
             writer=name,
-            term=lambda: term,
+            term=lambda: terms[-1],
             silent=600.0,
         )
         yield memory
@@ -104,6 +106,26 @@ def test_what_a_process_remembers_of_its_evictions_outlasts_the_ledger(
         m.time.at += 3600
         assert cycle(m, memory, CAPPED).report.evicted == 1
     assert "has less than this process remembers, which holds: 1 more evictions" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["emptied", "cut in the middle"])
+def test_who_led_before_does_not_know_what_others_have_evicted_since(how: str) -> None:
+    terms = [1]
+    with Machine() as m, process(m, "a", terms=terms) as memory:
+        assert cycle(m, memory, CAPPED).report.evicted == 1
+        m.time.at += 3600
+        with process(m, "b") as other:
+            assert cycle(m, other, CAPPED).report.evicted == 1
+        LOST[how](m)
+        terms.append(m.number + 1)
+        held = cycle(m, memory, CAPPED).report
+        assert (held.end, held.evicted) == (End.HELD, 0)
+        assert "nobody knows which caps are used up" in held.message
+        m.time.at += 3600
+        assert cycle(m, memory, ONE).report.evicted == 1
+        # What is written from now on it knows.
+        LOST[how](m)
+        assert cycle(m, memory, ONE).report.end is not End.HELD
 
 
 @pytest.mark.parametrize("how", LOST)

@@ -31,7 +31,7 @@ from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, pdb, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
-from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, elsewhere
+from tests.support.runs.one_cycle import EXECUTE, PATIENT, SKEWED, Run, elsewhere
 from tests.support.sandbox import ApiServer, Cut, Reply, Store
 from tests.support.servers.api import QUICK, FakeTime, connected
 
@@ -447,23 +447,26 @@ def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
         m.cycle(HistoryRules(stabilization=1))
         first = m.ledger().entries
         # A process that has just begun does not know since when that may be on its way.
-        m.time.at += 3601
+        m.time.at += 3600 + 3601
         m.cycle(HistoryRules(stabilization=1))
         (entry,) = m.ledger().entries
     assert {(e.uid, e.fate) for e in first} == {("gone", Fate.UNKNOWN), (alive, Fate.INTENDED)}
     assert (entry.uid, entry.fate) == ("gone", Fate.UNKNOWN)
 
 
-LEFT: dict[str, tuple[dict[str, str], dict[str, Claim], float]] = {
-    "its request is over": ({}, {}, 181.0),
-    "its controller has had the time to move it": ({BEING_EVICTED: ""}, {}, 1201.0),
-    "the process is at work no more": ({}, {"dead": Claim(until=FakeTime().at + 500)}, 501.0),
-}
+LEFT: dict[str, tuple[dict[str, str], dict[str, Claim], tuple[float, ...]]] = {
+    "its request is over": ({}, {}, (179, 2)),
+    "its controller has had the time to move it": ({BEING_EVICTED: ""}, {}, (1199, 2)),
+    "the process is at work no more, and its request is over": (
+        {}, {"dead": Claim(until=FakeTime().at + 500)}, (501, 179, 2),
+    ),
+    "its lease is another's now": ({}, {"dead": Claim(until=FakeTime().at + 500, term=1)}, (179, 2)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("annotations", "claims", "seconds"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(("annotations", "claims", "waits"), LEFT.values(), ids=LEFT)
 def test_what_another_process_sent_counts_for_caps_until(
-    annotations: dict[str, str], claims: dict[str, Claim], seconds: float
+    annotations: dict[str, str], claims: dict[str, Claim], waits: tuple[float, ...]
 ) -> None:
     time = FakeTime()
     capped = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total_per_hour=Limit(number=1))))
@@ -472,14 +475,15 @@ def test_what_another_process_sent_counts_for_caps_until(
         server.store.modify(
             "Pod", left["name"], "default", lambda p: p["metadata"].update(annotations=annotations)
         )
-        memory = Memory(time, HistoryRules(), writer="me")
+        term = 2 * any(c.term for c in claims.values())
+        memory = Memory(time, HistoryRules(), writer="me", term=lambda: term)
         memory.ledger = Ledger(entries=(_sent(left["uid"], time.at),), looked=time.at, claims=claims)
         around = Surroundings(memory=memory)
         evicted = []
-        for wait in (seconds - 2, 2, 0):
+        for wait in (*waits, 0):
             evicted.append(Run(server, capped, time=time, around=around).report.evicted)
             time.at += wait
-    assert evicted == [0, 0, 1]
+    assert evicted == [0] * len(waits) + [1]
 
 
 def _sent(uid: str, at: float) -> Entry:
@@ -832,3 +836,29 @@ def test_a_report_in_the_middle_of_a_cycle_does_not_say_that_the_cycle_waits_for
         run = m.cycle(HistoryRules(cool_down=180, canary=5))
     assert run.report.evicted == 12
     assert said == [{}]
+
+
+def test_who_is_held_leaves_alone_what_the_process_at_work_has_on_its_way() -> None:
+    """That one enters what became of it, and takes note that it did not help."""
+    things = (*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 6}))
+    with Machine(things, choose=elsewhere("a-0")) as m, connected(m.server, options=PATIENT) as c:
+
+        def process(name: str, term: int) -> Memory:
+            store = Ledgers(c, PLACE, writer=name, wait=m.time.wait, backoff=QUICK)
+            return Memory(m.time, HistoryRules(), store=store, writer=name, term=lambda: term)
+
+        daemon, other, held = process("daemon", 5), process("once", 0), list[Fate]()
+
+        def look(_: float) -> None:
+            if not held and any(a.subresource == "eviction" for a in m.server.accesses):
+                other.begin()
+                other.looked(read_snapshot(c, now=m.time.now, wait=lambda _: False))
+                held.extend(e.fate for e in other.ledger.entries)
+                other.end(well=False)
+
+        m.time.during = look
+        run = Run(m.server, hands=m.hands, time=m.time, around=Surroundings(memory=daemon))
+        entries = m.ledger().entries
+    assert held == [Fate.INTENDED]
+    assert other.rival() is not None
+    assert ([e.fate for e in entries], run.report.evicted) == ([Fate.ELSEWHERE], 1)

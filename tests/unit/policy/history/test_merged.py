@@ -50,6 +50,13 @@ def test_entries_of_both_are_kept_in_the_order_of_time_and_of_one_entry_the_own(
     assert [(e.pod, e.message) for e in found.entries] == [("a", ""), ("b", ""), ("c", "mine")]
 
 
+def test_what_the_present_cycle_intended_and_has_taken_back_does_not_come_again() -> None:
+    intended = replace(entry(2, "a"), fate=Fate.INTENDED)
+    others = (replace(intended, cycle="c2"), replace(entry(3, "b"), fate=Fate.UNKNOWN))
+    assert merged(Ledger(entries=(intended, *others)), Ledger(), "c1").entries == others
+    assert merged(Ledger(entries=(intended, *others)), Ledger()).entries == (intended, *others)
+
+
 @pytest.mark.parametrize("fate", [Fate.INTENDED, Fate.UNKNOWN])
 def test_of_two_times_of_one_eviction_the_later_counts(fate: Fate) -> None:
     one, other = Ledger(entries=(entry(5, "a"),)), Ledger(entries=(replace(entry(3, "a"), fate=fate),))

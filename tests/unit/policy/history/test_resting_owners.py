@@ -271,6 +271,36 @@ def test_what_ended_before_says_nothing_of_what_was_cut_off_with_the_same_pod() 
     assert [(e.fate, e.at) for e in kept] == [(Fate.UNKNOWN, doubt.at), (Fate.UNKNOWN, NOW)]
 
 
+def test_a_process_at_work_settles_what_it_sent_itself() -> None:
+    gone = entry(9, cycle="other-1-1", fate=Fate.INTENDED)
+    kept = cut_off([gone], frozenset(), frozenset(), NOW, lambda _: True, at_work=("other-",))
+    assert [*kept] == [gone]
+
+
+def test_of_a_namespace_that_was_not_read_only_time_tells() -> None:
+    held, sent = entry(9, fate=Fate.RELEASED, method="replaceFirst"), entry(8, fate=Fate.INTENDED)
+    for over, fate in ((False, Fate.INTENDED), (True, Fate.UNKNOWN)):
+        kept = cut_off(
+            [held, sent],
+            frozenset(),
+            frozenset(),
+            NOW,
+            lambda _, over=over: over,  # type: ignore[misc]
+            read=lambda namespace: namespace != "shop",
+        )
+        assert [(e.uid, e.fate, e.at) for e in kept] == [
+            (held.uid, held.fate, held.at),
+            (sent.uid, fate, sent.at),
+        ]
+
+
+def test_an_owner_rests_while_another_process_may_evict_a_pod_of_it() -> None:
+    """When that was intended is long ago, and it may be sent only now."""
+    ledger, rules = Ledger(entries=(entry(3000, fate=Fate.INTENDED),)), HistoryRules(cool_down=180)
+    waits = waiting_owners(ledger, rules, now=NOW, cycle="mine", cluster=lambda _: "same")
+    assert [r.numbers["until"] for r in waits[WEB]] == [NOW + 180]
+
+
 def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None:
     made, back, never = (
         entry(n, fate=fate, method="replaceFirst")
