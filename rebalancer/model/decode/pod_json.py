@@ -127,16 +127,22 @@ class VolumeJson(Struct, frozen=True, rename="camel"):
     @property
     def harmless(self) -> bool:
         """Whether it is of a kind that every level lets pass."""
-        sources = (
-            self.config_map,
-            self.secret,
-            self.downward_api,
-            self.projected,
-            self.empty_dir,
-            self.ephemeral,
-        )
         known = (self.persistent_volume_claim, self.csi, self.image)
-        return not all(absent(s) for s in sources) or any(k is not None for k in known)
+        return (
+            self.of_api_objects
+            or not (absent(self.empty_dir) and absent(self.ephemeral))
+            or any(k is not None for k in known)
+        )
+
+    @property
+    def of_api_objects(self) -> bool:
+        """Whether it shows what stands in Secrets, ConfigMaps or the pod itself."""
+        return not (
+            absent(self.projected)
+            and absent(self.config_map)
+            and absent(self.secret)
+            and absent(self.downward_api)
+        )
 
 
 class _ProfileJson(Struct, frozen=True):

@@ -322,6 +322,8 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
 
     `pod_name`, `pod_uid`: of the pod that it is in, "" for a pod that does not exist yet.
     """
+    if wire.of_api_objects:  # most are, and matter to nobody
+        return None
     if (claim := wire.persistent_volume_claim) is not None:
         return Volume(
             wire.name,
@@ -361,4 +363,4 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
                 monitors = source.get("monitors")
                 device += tuple(map(str, monitors)) if isinstance(monitors, list) else ()
             return Volume(wire.name, kind, device=device, read_only=bool(source.get("readOnly")))
-    return None if wire.harmless else Volume(wire.name, "")
+    return Volume(wire.name, "")
