@@ -263,7 +263,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
     `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom. `method`: "" where
-    it was just evicted.
+    it was just evicted. `over_at`: from when on what a process sent that is no more has been carried out, if
+    it ever is; 0 = that process is at work, as far as known.
     """
 
     at: Time
@@ -291,6 +292,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str = ""
     approved: str = ""
     method: str = ""
+    over_at: Time = 0.0
 
     @property
     def key(self) -> str:
@@ -657,7 +659,7 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
 
 def _known(mine: Entry, theirs: Entry) -> Entry:
     """The own entry, with what became of it as far as they know more."""
-    mine = replace(mine, at=max(mine.at, theirs.at))
+    mine = replace(mine, at=max(mine.at, theirs.at), over_at=max(mine.over_at, theirs.over_at))
     if theirs.removed and not mine.removed:
         mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)
     if _KNOWN.index(theirs.fate) <= _KNOWN.index(mine.fate):

@@ -145,7 +145,8 @@ def waiting_owners(
         by_owner[entry.owner].append(entry)
     found: Waits = {}
     for owner, entries in by_owner.items():
-        reasons = [_cooling([e for e in entries if e.cycle != cycle], rules, now)]
+        others = [e for e in entries if e.cycle != cycle]
+        reasons = [_cooling(others, rules, now), _on_its_way(others, rules, now)]
         recent = [e for e in entries if now - e.at < rules.retry_after]
         if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
             # What was undone because nodes are gone counts against their domains (`undone_pairs`).
@@ -172,13 +173,22 @@ def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:
 
 
 def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
-    # When it was intended says nothing of when another process sends it.
-    last = max((now if e.fate is Fate.INTENDED else e.at for e in entries), default=None)
+    last = max((e.at for e in entries if e.fate is not Fate.INTENDED), default=None)
     if last is None or not rules.cool_down or now - last >= rules.cool_down:
         return None
     why = f"a pod of it was evicted at {moment(last, now)}, the cool-down is {rules.cool_down:.0f} s"
     remedy = f"wait, or shorten evictions.coolDown; {ATTENDED}"
     return wait(ReasonCode.COOL_DOWN, why, last + rules.cool_down, now, remedy)
+
+
+def _on_its_way(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
+    """When it was intended says nothing of when another process has sent it, from when on it is to rest."""
+    sent = [e for e in entries if e.fate is Fate.INTENDED]
+    if not sent or not rules.cool_down:
+        return None
+    last = max(sent, key=lambda e: e.over_at)
+    why = f"another process was about to evict {last.key}, and what it sent may still be carried out"
+    return wait(ReasonCode.COOL_DOWN, why, max(now, last.over_at), now, f"wait; {ATTENDED}")
 
 
 def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:

@@ -7,8 +7,8 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from math import inf
 
 from msgspec.structs import replace
@@ -30,7 +30,6 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import Fingerprints, constraint_id
 from rebalancer.policy.ledger import (
     DAY,
-    HOUR,
     OPEN,
     Circuit,
     Entry,
@@ -145,8 +144,6 @@ class Memory(SharedLedger):
         self.unasked: set[str] = set()
         """Namespaces of whose last eviction a webhook could not be asked."""
         self._release = ""
-        self._left: dict[tuple[str, str], float] = {}
-        """By cycle and pod's uid: when what another process intended was read first."""
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
@@ -201,19 +198,22 @@ class Memory(SharedLedger):
         now, latest = self._clock.now(), self._clock.latest()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
         migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
-        over = partial(self._over, migrate=migrate)
-        only = snapshot.read_namespaces
+        only, working = snapshot.read_namespaces, self._at_work()
+        before = tuple(
+            replace(e, over_at=self._over_at(e))
+            if e.fate is Fate.INTENDED and not e.cycle.startswith(working)
+            else e
+            for e in self.ledger.entries
+        )
         entries = cut_off(
-            self.ledger.entries,
+            before,
             alive,
             apart,
             latest,
-            over,
-            at_work=self._at_work(),
+            lambda e: e.over_at + MIGRATION * (e.uid in migrate) <= now,
+            at_work=working,
             read=lambda namespace: not only or namespace in only,
         )
-        there = {(e.cycle, e.uid) for e in entries}
-        self._left = {key: at for key, at in self._left.items() if key in there}
         # Another process may have sent it, so the pace is that of the ledger.
         times = (now if e.fate is Fate.INTENDED else e.at for e in (*self.ledger.entries, *entries))
         ago = max(0.0, now - max(times, default=-inf))
@@ -229,16 +229,13 @@ class Memory(SharedLedger):
         )
         self._on_trial()
 
-    def _over(self, entry: Entry, *, migrate: Collection[str]) -> bool:
-        """Whether what another process sent that is no more at work has been carried out by now, if it is at
-        all, and is seen. Nobody wrote down when it was sent: before this process read of it, and before its
-        cycle was over. `migrate`: uids of pods that something moves by itself."""
+    def _over_at(self, entry: Entry) -> float:
+        """From when on what a process sent that is at work no more has been carried out, if it is at all, and
+        is seen. Nobody wrote down when it was sent: at the latest now, where nobody said so before."""
         if entry.cycle.startswith(f"{self.writer}-"):
-            return True
-        now = self._clock.monotonic()
-        known = now - self._left.setdefault((entry.cycle, entry.uid), now)
-        takes = MIGRATION if entry.uid in migrate else _ON_ITS_WAY
-        return known > takes or self._clock.now() - entry.at > self.silent + HOUR
+            return self._clock.now()
+        last = self._clock.latest() + _ON_ITS_WAY
+        return min(entry.over_at or last, last)
 
     def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:

@@ -456,7 +456,7 @@ def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
 
 LEFT: dict[str, tuple[dict[str, str], dict[str, Claim], tuple[float, ...]]] = {
     "its request is over": ({}, {}, (179, 2)),
-    "its controller has had the time to move it": ({BEING_EVICTED: ""}, {}, (1199, 2)),
+    "its controller has had the time to move it": ({BEING_EVICTED: ""}, {}, (1379, 2)),
     "the process is at work no more, and its request is over": (
         {}, {"dead": Claim(until=FakeTime().at + 500)}, (501, 179, 2),
     ),

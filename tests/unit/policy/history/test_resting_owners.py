@@ -294,11 +294,15 @@ def test_of_a_namespace_that_was_not_read_only_time_tells() -> None:
         ]
 
 
-def test_an_owner_rests_while_another_process_may_evict_a_pod_of_it() -> None:
+@pytest.mark.parametrize(("cool_down", "until"), [(60, [NOW + 180]), (0, [])])
+def test_an_owner_rests_while_another_process_may_evict_a_pod_of_it(
+    cool_down: float, until: list[float]
+) -> None:
     """When that was intended is long ago, and it may be sent only now."""
-    ledger, rules = Ledger(entries=(entry(3000, fate=Fate.INTENDED),)), HistoryRules(cool_down=180)
+    ledger = Ledger(entries=(entry(3000, fate=Fate.INTENDED, over_at=NOW + 180),))
+    rules = HistoryRules(cool_down=cool_down)
     waits = waiting_owners(ledger, rules, now=NOW, cycle="mine", cluster=lambda _: "same")
-    assert [r.numbers["until"] for r in waits[WEB]] == [NOW + 180]
+    assert [r.numbers["until"] for r in waits.get(WEB, ())] == until
 
 
 def test_of_releases_that_were_cut_off_only_those_that_were_made_count() -> None:
