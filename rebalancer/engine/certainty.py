@@ -194,8 +194,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.unsettled:
         yield (
-            "the pod has a node selector, affinity, constraints, tolerations or labels that something "
-            f"selects by, which neither its template asks for nor {template.unsettled}"
+            "the pod has a priority, node selector, affinity, constraints, tolerations or labels that "
+            f"something selects by, which neither its template asks for nor {template.unsettled}"
         )
     # A node lists up to fifty of its images, and names them otherwise than pods do.
     if any(c.pull == "Never" for c in template.every_container) or any(v.local for v in template.volumes):

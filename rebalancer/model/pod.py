@@ -279,6 +279,14 @@ class PodTemplate(Struct, frozen=True, eq=False):
         return any(v.kind not in ("hostPath", "emptyDir", "image", "") for v in self.volumes)
 
     @property
+    def best_effort(self) -> bool:
+        """Whether it asks for no cpu and no memory. Rule: qos.ComputePodQOS. What a pod asks for as a whole
+        counts alone; overhead never does."""
+        whole = (self.pod_level, self.pod_level_limits)
+        stated = whole if any(whole) else (x for c in self.every_container for x in (c.requests, c.limits))
+        return not any(x.get(r) for x in stated for r in ("cpu", "memory"))
+
+    @property
     def claims_anew(self) -> bool:
         """Whether claims are made for each such pod, of its ephemeral volumes."""
         return any(v.kind == "ephemeral" for v in self.volumes)

@@ -211,6 +211,10 @@ class PriorityClass(Struct, frozen=True, rename="camel", eq=False):
     preemption_policy: str = "PreemptLowerPriority"
 
 
+UNRANKED = PriorityClass(metadata=ObjectMeta(name=""))
+"""What a pod has whose priority no class gives."""
+
+
 class ScaleTargetRef(Struct, frozen=True, rename="camel", eq=False):
     """What an autoscaler scales."""
 

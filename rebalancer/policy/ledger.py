@@ -422,12 +422,16 @@ def cut_off(
     for e in entries:
         if e.fate not in OPEN:
             known[e.uid] = max(e.at, known.get(e.uid, 0.0))
+    # Whoever has written down the same pod meanwhile: it can go only once.
+    last = {e.uid: e for e in sorted(entries, key=lambda e: (e.fate is Fate.RELEASED, e.at))}
     for e in entries:
         if e.fate not in OPEN or e.cycle.startswith(at_work):
             settled.append(e)
+        elif last[e.uid] is not e and last[e.uid].fate in OPEN:
+            continue
         elif not read(e.namespace):
             lost = e.fate is Fate.INTENDED and over(e)
-            settled.append(replace(e, fate=Fate.UNKNOWN, message=_CUT_OFF) if lost else e)
+            settled.append(replace(e, at=e.over_at, fate=Fate.UNKNOWN, message=_CUT_OFF) if lost else e)
         elif e.uid not in alive:
             if e.at > known.get(e.uid, -inf):
                 settled.append(replace(e, at=now, fate=Fate.UNKNOWN, message=_CUT_OFF))
@@ -742,10 +746,12 @@ def earlier(
     ledger: Ledger, *, now: float, cycle: str, domains: Callable[[str], Iterable[str]] = lambda _: ()
 ) -> Earlier:
     """The evictions that count at `now`, whatever became of them; only time makes them count no more. What is
-    open may be evicted at this moment. `domains`: those (key=value) of a node when the cycle began."""
+    open may be evicted at this moment, unless it has been held for a day. `domains`: those (key=value) of a
+    node when the cycle began."""
     by_owner: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for e in ledger.entries:
-        at = now if e.fate in OPEN else e.at
+        waits = e.fate is Fate.RELEASED and now - e.at >= DAY
+        at = now if e.fate in OPEN and not waits else e.at
         if now - at < DAY:
             by_owner[owner_id(e.owner)].append((at, 1))
     for owner, counts in recent(ledger.counted, now).items():

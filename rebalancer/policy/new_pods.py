@@ -28,6 +28,7 @@ from rebalancer.model.quantity import milli, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import WORKLOADS, Snapshot
 from rebalancer.model.workload import (
+    UNRANKED,
     LimitRange,
     LimitRangeItem,
     PriorityClass,
@@ -165,7 +166,7 @@ def ranked_otherwise(owner: Workload, snapshot: Snapshot) -> Reason | None:
     # Each cluster has those of the system: where there is none they were not read.
     if not snapshot.priority_classes or (wanted and found is None):
         return None
-    found = found or PriorityClass(metadata=ObjectMeta(name=""))
+    found = found or UNRANKED
     given = {"priority": found.value, "preemptionPolicy": found.preemption_policy}
     wrong = [field for field, value in stated.items() if value not in (None, given[field])]
     if not wrong:
@@ -242,8 +243,10 @@ def added(
     for c in (*asked.every_container, *(template.every_container if template is not None else ())):
         known, new = planned[c.name], _filled(c, every)
         more = {r for r, n in new.requests.items() if n > known.requests.get(r, 0)}
-        # A limit counts for quotas, and keeps nothing from a node.
-        more |= {r for r, n in new.limits.items() if n > known.limits.get(r, n)}
+        # A limit keeps nothing from a node. Quotas of these two demand one; others, and those of a QoS class,
+        # count what the pod does not show.
+        shown = () if asked.best_effort else ("cpu", "memory")
+        more |= {r for r, n in new.limits.items() if n > known.limits.get(r, n if r in shown else 0)}
         if more:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,

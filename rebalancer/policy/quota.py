@@ -235,11 +235,7 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
         labels = {"PriorityClass": t.priority_class} if t.priority_class else {}
         return Requirement("PriorityClass", scope.operator, scope.values).matches(labels)  # type: ignore[arg-type]
     if scope.scope_name in ("BestEffort", "NotBestEffort"):
-        # Rule: qos.ComputePodQOS. What a pod asks for as a whole counts alone; overhead never does.
-        whole = (t.pod_level, t.pod_level_limits)
-        stated = whole if any(whole) else (x for c in t.every_container for x in (c.requests, c.limits))
-        asks = any(x.get(r) for x in stated for r in _EXPLICIT)
-        return asks == (scope.scope_name == "NotBestEffort")
+        return t.best_effort == (scope.scope_name == "BestEffort")
     if scope.scope_name in ("Terminating", "NotTerminating"):
         # Who ends by itself has a deadline or has none: it may be charged under either.
         sure = not t.ends or (pod.owner is not None and pod.owner.kind in _WITHOUT_DEADLINE)

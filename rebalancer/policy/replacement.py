@@ -40,6 +40,7 @@ from rebalancer.model.snapshot import ONLY_MAKE_PODS, Alike, Snapshot
 from rebalancer.model.workload import (
     HASHES,
     REVISION,
+    UNRANKED,
     RuntimeClass,
     Scheduling,
     Workload,
@@ -229,10 +230,16 @@ class Replacements:
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority and preemptionPolicy that its class, or the default one, gives now.
 
-        Rule: plugin/pkg/admission/priority.
+        Rule: plugin/pkg/admission/priority. Where the template names none, and the pod has one that is not
+        the default, a webhook gives it, or it was the default.
         """
         named = owner.template.priority_class if owner.template is not None else built.priority_class
         found = self._priority_classes.get(named) if named else self._default_class
+        if not named and (own := self._priority_classes.get(built.priority_class)) not in (None, found):
+            built = replace(built, unsettled=_DEFAULT_NOW) if found is not None else built
+            found = own
+        if found is None and not named and self._priority_classes:
+            found = UNRANKED
         if found is None:
             return built
         name, preempts = found.metadata.name, found.preemption_policy != "Never"
@@ -343,6 +350,7 @@ class Replacements:
 
 
 _NOT_NOW = "its namespace's annotations or its RuntimeClass now"
+_DEFAULT_NOW = "the default PriorityClass now"
 _UNREAD = "its namespace's annotations now; its RuntimeClass was not read"
 
 

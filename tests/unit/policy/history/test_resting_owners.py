@@ -16,6 +16,7 @@ from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.fingerprints import Fingerprints, alike, recipe
 from rebalancer.policy.ledger import (
+    DAY,
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_IRREPLACEABLE,
@@ -278,8 +279,9 @@ def test_a_process_at_work_settles_what_it_sent_itself() -> None:
 
 
 def test_of_a_namespace_that_was_not_read_only_time_tells() -> None:
-    held, sent = entry(9, fate=Fate.RELEASED, method="replaceFirst"), entry(8, fate=Fate.INTENDED)
-    for over, fate in ((False, Fate.INTENDED), (True, Fate.UNKNOWN)):
+    held = entry(9, fate=Fate.RELEASED, method="replaceFirst")
+    sent = entry(8, fate=Fate.INTENDED, over_at=NOW - 1)
+    for over in (False, True):
         kept = cut_off(
             [held, sent],
             frozenset(),
@@ -288,10 +290,23 @@ def test_of_a_namespace_that_was_not_read_only_time_tells() -> None:
             lambda _, over=over: over,  # type: ignore[misc]
             read=lambda namespace: namespace != "shop",
         )
-        assert [(e.uid, e.fate, e.at) for e in kept] == [
-            (held.uid, held.fate, held.at),
-            (sent.uid, fate, sent.at),
-        ]
+        unknown = replace(sent, at=NOW - 1, fate=Fate.UNKNOWN, message="cut off while evicting")
+        assert [*kept] == [held, unknown if over else sent]
+
+
+@pytest.mark.parametrize("fate", [Fate.INTENDED, Fate.RELEASED])
+def test_a_pod_that_several_have_written_down_goes_once(fate: Fate) -> None:
+    first, second = (replace(entry(n, fate=fate), uid="u", method="replaceFirst") for n in (9, 8))
+    kept = cut_off([first, second], frozenset({"u"}), frozenset({"u"}), NOW, lambda _: True)
+    assert [(e.cycle, e.fate) for e in kept] == [(second.cycle, Fate.RELEASED)]
+    (gone,) = cut_off([first, second], frozenset(), frozenset(), NOW, lambda _: True)
+    assert (gone.cycle, gone.fate, gone.at) == (second.cycle, Fate.UNKNOWN, NOW)
+
+
+@pytest.mark.parametrize(("held", "counts"), [(3700, True), (DAY + 1, False)])
+def test_a_pod_that_is_held_for_a_day_uses_up_no_hour(held: float, counts: bool) -> None:
+    ledger = Ledger(entries=(entry(held, fate=Fate.RELEASED, method="replaceFirst"),))
+    assert bool(earlier(ledger, now=NOW, cycle="").last_hour) is counts
 
 
 @pytest.mark.parametrize(("cool_down", "until"), [(60, [NOW + 180]), (0, [])])

@@ -116,7 +116,16 @@ ADDED: dict[str, tuple[dict[str, Any], PodTemplate, bool]] = {
     ),
     "of an init container": (of("Container", default="2"), template(asks(9), init=(asks(0, 0, "i"),)), True),
     "only bounds of the whole pod": (of("Pod", max="2"), template(asks()), False),
-}
+    "a limit, which quotas demand": (of("Container", default="2"), template(asks(100)), False),
+    "a limit, which quotas only count": (
+        of("Container", default={"ephemeral-storage": "2Gi"}), template(
+            replace(asks(100), requests={"cpu": 100, "ephemeral-storage": 9 << 30})
+        ), True,
+    ),
+    "a limit, and with it another class": (
+        of("Container", defaultRequest="0", default="2"), template(asks()), True,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("limits", "asked", "more"), ADDED.values(), ids=ADDED)

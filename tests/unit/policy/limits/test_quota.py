@@ -93,6 +93,9 @@ DEFAULT_CLASS: Json = {
     "value": 0,
     "globalDefault": True,
 }
+OF_THE_SYSTEM = merged(
+    DEFAULT_CLASS, {"metadata": {"name": "system-node-critical", "uid": "s"}, "globalDefault": False}
+)
 LIMITED = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
 NONE: Json = {"requests": None}
 FULL = ({"pods": "3"}, {"pods": "3"})
@@ -169,6 +172,18 @@ CASES: list[tuple[str, Any, Json, bool]] = [
         "a StatefulSet whose pods get a new default class, which has a quota of its own",
         (db(), DEFAULT_CLASS),
         quota({"pods": "0"}, {"pods": "0"}, where=(scope("PriorityClass", "In", "usual"),)),
+        False,
+    ),
+    (
+        "the default class that the pods have is gone",
+        (classed("gone"), OF_THE_SYSTEM),
+        quota(*FULL, where=(scope("PriorityClass", "DoesNotExist"),)),
+        False,
+    ),
+    (
+        "a class that no template names, a webhook's",
+        (classed("usual"), merged(DEFAULT_CLASS, {"globalDefault": False})),
+        quota(*FULL, where=(scope("PriorityClass", "Exists"),)),
         False,
     ),
     # What the replacement asks for, where the owner's template says other than the pod.
@@ -306,6 +321,19 @@ CASES: list[tuple[str, Any, Json, bool]] = [
 @pytest.mark.parametrize(("things", "limit", "free"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_replacement_is_admitted_or_not(things: Any, limit: Json, free: bool) -> None:
     assert code(things, limit) is (None if free else ReasonCode.QUOTA)
+
+
+@pytest.mark.parametrize(("default", "certain"), [("usual", True), ("another", False)])
+def test_beside_a_default_class_it_is_not_known_who_gave_the_pod_another(default: str, certain: bool) -> None:
+    given = merged(DEFAULT_CLASS, {"globalDefault": False})
+    there = merged(DEFAULT_CLASS, {"metadata": {"name": default, "uid": default}})
+    made = workload("web").spread("zone", 1).placed({"a-0": 3})
+    spec = {"spec": {"priorityClassName": "usual"}}
+    classes = [there] if certain else [given, there]
+    found = plan(snapshot(*nodes(a=1, b=1), patched("Pod", spec, made), *classes))
+    assert bool(found.moves) is certain
+    stays = {b.reason.code for b in found.blocked}
+    assert stays == (set() if certain else {ReasonCode.NOT_CERTAIN})
 
 
 def test_best_effort_is_a_pod_that_states_nothing() -> None:
