@@ -124,8 +124,8 @@ def rival(claims: Mapping[str, Claim], me: str, term: int, now: float) -> Reason
         return Reason(ReasonCode.RIVAL, f"{name} has taken over: it acts on the same ledger", numbers)
     return Reason(
         ReasonCode.RIVAL,
-        f"{name} acts on the same ledger without the same lease: nobody evicts until one of the two is gone; "
-        f"that it is there it last said for {(claim.until - now) / 3600:.1f} h from now on",
+        f"{name} acts on the same ledger without the same lease: nobody evicts until one of the two is gone "
+        f"(if it ended without a word, that is known in {(claim.until - now) / 3600:.1f} h)",
         numbers,
         "end one of them, or give both the same leaderElection.name and namespace",
     )
