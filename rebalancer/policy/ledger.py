@@ -746,12 +746,10 @@ def earlier(
     ledger: Ledger, *, now: float, cycle: str, domains: Callable[[str], Iterable[str]] = lambda _: ()
 ) -> Earlier:
     """The evictions that count at `now`, whatever became of them; only time makes them count no more. What is
-    open may be evicted at this moment, unless it has been held for a day. `domains`: those (key=value) of a
-    node when the cycle began."""
+    open may be evicted at this moment. `domains`: those (key=value) of a node when the cycle began."""
     by_owner: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for e in ledger.entries:
-        waits = e.fate is Fate.RELEASED and now - e.at >= DAY
-        at = now if e.fate in OPEN and not waits else e.at
+        at = now if e.fate in OPEN else e.at
         if now - at < DAY:
             by_owner[owner_id(e.owner)].append((at, 1))
     for owner, counts in recent(ledger.counted, now).items():

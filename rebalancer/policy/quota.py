@@ -109,11 +109,11 @@ class Quotas:
         if not there:
             return
         built = self._replacements.of(pod.template, owner) if owner is not None else pod.template
-        asked = replacement or built
-        for quota, limits in there:
-            if _covers(quota, pod, asked):
-                for limit in limits:
-                    yield asked, quota, limit
+        for asked in self._replacements.classes(replacement or built, owner):
+            for quota, limits in there:
+                if _covers(quota, pod, asked):
+                    for limit in limits:
+                        yield asked, quota, limit
 
 
 def unseen(snapshot: Snapshot) -> str:

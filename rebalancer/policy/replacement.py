@@ -230,22 +230,31 @@ class Replacements:
     def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
         """With the priority and preemptionPolicy that its class, or the default one, gives now.
 
-        Rule: plugin/pkg/admission/priority. Where the template names none, and the pod has one that is not
-        the default, a webhook gives it, or it was the default.
+        Rule: plugin/pkg/admission/priority.
         """
         named = owner.template.priority_class if owner.template is not None else built.priority_class
         found = self._priority_classes.get(named) if named else self._default_class
-        if not named and (own := self._priority_classes.get(built.priority_class)) not in (None, found):
-            built = replace(built, unsettled=_DEFAULT_NOW) if found is not None else built
-            found = own
-        if found is None and not named and self._priority_classes:
-            found = UNRANKED
+        if not named and built.priority_class and self._priority_classes:
+            own = self._priority_classes.get(built.priority_class)
+            if own is not found or own is None:
+                # A webhook gives it, or it was the default. Alone it is taken for a webhook's.
+                doubt = found is not None or own is None
+                built = replace(built, unsettled=_DEFAULT_NOW) if doubt else built
+                found = own or found or UNRANKED
         if found is None:
             return built
         name, preempts = found.metadata.name, found.preemption_policy != "Never"
         if (built.priority, built.priority_class, built.preempts) == (found.value, name, preempts):
             return built
         return replace(built, priority=found.value, priority_class=name, preempts=preempts)
+
+    def classes(self, asked: PodTemplate, owner: Workload | None) -> tuple[PodTemplate, ...]:
+        """The next pod, and where its class may have been the default once, also without any."""
+        named = owner is None or owner.template is None or owner.template.priority_class
+        default = self._default_class is not None or not self._priority_classes
+        if named or default or not asked.priority_class:
+            return (asked,)
+        return asked, replace(asked, priority_class="")
 
     def _unsettled(self, built: PodTemplate, asked: PodTemplate, runs: RuntimeClass | None) -> bool:
         """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now.

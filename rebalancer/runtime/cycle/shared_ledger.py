@@ -34,6 +34,11 @@ _BEARABLE = ("entries[", "irreplaceable", "refused", "shown[")
 """Parts of a damaged ledger without which the other entries still say which caps are used up."""
 
 
+def _bearable(store: Ledgers) -> bool:
+    """Whether what was read of the ledger last is as good as the whole."""
+    return all(part.startswith(_BEARABLE) for part in store.aside)
+
+
 class SharedLedger:
     """`ledger` is what this process knows; without a `store` it lasts as long as the process.
 
@@ -110,11 +115,12 @@ class SharedLedger:
         found = store.load()
         # What was put aside is to be written anew.
         self._saved = found if not store.aside else Ledger()
-        bearable = all(part.startswith(_BEARABLE) for part in store.aside)
-        unknown = not (bearable or self._read_in == self._term())
+        bearable = _bearable(store)
+        led = any(n != self.writer and c.term > self._term() for n, c in found.claims.items())
+        unknown = not bearable and (led or self._read_in != self._term())
         unread = self._clock.latest() + HOUR if unknown and store.there else 0.0
         if bearable and not self.read_only:
-            self._read_in = self._term()
+            self._read_in = None if led else self._term()
         theirs, mine = self._as_of_now(found), self._as_of_now(self.ledger)
         if not store.there:
             # Whoever deletes one that could not be read wants to begin anew.
@@ -162,7 +168,11 @@ class SharedLedger:
         try:
             if self._read(self._store) or self.writer in self.ledger.claims:
                 others = {name: c for name, c in self.ledger.claims.items() if name != self.writer}
-                self._store.save(replace(self.ledger, claims=others), self.cycle)
+                left = replace(self.ledger, claims=others)
+                if not _bearable(self._store):
+                    # Others may have led since, and nobody is there any more who would find that out.
+                    left = replace(left, unread=self._clock.latest() + HOUR)
+                self._store.save(left, self.cycle)
         except KubeError as e:
             log.info("the claim on the ledger runs out by itself: %s", e.message)
 

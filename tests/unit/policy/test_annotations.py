@@ -27,7 +27,7 @@ from rebalancer.policy.annotations import (
 )
 from rebalancer.policy.evictable import STEERING, Evictable, steering
 from rebalancer.policy.options import PolicyOptions
-from tests.support.build import deployment
+from tests.support.build import deployment, node, snapshot
 from tests.support.scheduler.plain import Json
 from tests.unit.findings.found import named, zones
 from tests.unit.policy.judged import cluster, code, judged, merged, patched, web
@@ -143,6 +143,20 @@ def test_a_word_where_nobody_reads_it_is_a_finding(key: str, value: str, place: 
 def test_the_label_that_chooses_namespaces_for_the_policies_is_no_finding() -> None:
     things = patched("Namespace", {"metadata": {"labels": {"rebalancer.io/rollouts": "spread"}}}, *said())
     assert not named("unclear-annotation", zones(), *things)
+
+
+@pytest.mark.parametrize(("said", "goes"), [("false", False), ("true", True), ("perhaps", False)])
+def test_what_a_node_says_holds_for_its_pods(said: str, goes: bool) -> None:
+    there = node("a-0").zone("a").annotated({OWN: said})
+    made = snapshot(there, node("b-0").zone("b"), web())
+    on_it, elsewhere = (
+        next(p for p in made.pods if (p.node_name == "a-0") is there) for there in (True, False)
+    )
+    evictable = Evictable(made, PolicyOptions())
+    reason = evictable.why_not(on_it)
+    assert (reason is None) is goes
+    assert reason is None or (reason.code is ReasonCode.ANNOTATION and "node a-0 carries" in reason.message)
+    assert evictable.why_not(elsewhere) is None
 
 
 @pytest.mark.parametrize(

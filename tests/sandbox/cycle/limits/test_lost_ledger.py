@@ -109,6 +109,37 @@ def test_what_a_process_remembers_of_its_evictions_outlasts_the_ledger(
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut in the middle"])
+def test_who_led_before_and_ends_does_not_make_a_damaged_ledger_look_whole(how: str) -> None:
+    with Machine() as m, process(m, "a") as memory:
+        assert cycle(m, memory, ONE).report.evicted == 1
+        m.time.at += 3600
+        with process(m, "b") as other:
+            assert cycle(m, other, CAPPED).report.evicted == 1
+            LOST[how](m)
+            memory.leave()
+        with process(m, "c") as next_one:
+            held = cycle(m, next_one, CAPPED).report
+    assert (held.end, held.evicted) == (End.HELD, 0)
+    assert "nobody knows which caps are used up" in held.message
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_who_reads_while_another_leads_does_not_know_all_later(claimed: bool) -> None:
+    terms = [1]
+    with Machine() as m, process(m, "a", terms=terms) as memory:
+        assert cycle(m, memory, ONE).report.evicted == 1
+        m.time.at += 3600
+        with process(m, "b") as other:
+            assert cycle(m, other, CAPPED).report.evicted == 1
+            rewritten(m, lambda text: json.dumps(json.loads(text) | {"entries": "cut"}))
+            if claimed:
+                memory.load()
+                memory.save()
+        terms.append(m.number + 1)
+        assert cycle(m, memory, CAPPED).report.end is End.HELD
+
+
+@pytest.mark.parametrize("how", ["emptied", "cut in the middle"])
 def test_who_led_before_does_not_know_what_others_have_evicted_since(how: str) -> None:
     terms = [1]
     with Machine() as m, process(m, "a", terms=terms) as memory:

@@ -16,7 +16,6 @@ from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.fingerprints import Fingerprints, alike, recipe
 from rebalancer.policy.ledger import (
-    DAY,
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_IRREPLACEABLE,
@@ -301,12 +300,6 @@ def test_a_pod_that_several_have_written_down_goes_once(fate: Fate) -> None:
     assert [(e.cycle, e.fate) for e in kept] == [(second.cycle, Fate.RELEASED)]
     (gone,) = cut_off([first, second], frozenset(), frozenset(), NOW, lambda _: True)
     assert (gone.cycle, gone.fate, gone.at) == (second.cycle, Fate.UNKNOWN, NOW)
-
-
-@pytest.mark.parametrize(("held", "counts"), [(3700, True), (DAY + 1, False)])
-def test_a_pod_that_is_held_for_a_day_uses_up_no_hour(held: float, counts: bool) -> None:
-    ledger = Ledger(entries=(entry(held, fate=Fate.RELEASED, method="replaceFirst"),))
-    assert bool(earlier(ledger, now=NOW, cycle="").last_hour) is counts
 
 
 @pytest.mark.parametrize(("cool_down", "until"), [(60, [NOW + 180]), (0, [])])

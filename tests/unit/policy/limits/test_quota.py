@@ -186,6 +186,25 @@ CASES: list[tuple[str, Any, Json, bool]] = [
         quota(*FULL, where=(scope("PriorityClass", "Exists"),)),
         False,
     ),
+    (
+        "the same, which may have been the default",
+        (classed("usual"), merged(DEFAULT_CLASS, {"globalDefault": False})),
+        quota(*FULL, where=(scope("PriorityClass", "DoesNotExist"),)),
+        False,
+    ),
+    (
+        "the same, and the template names it",
+        (
+            patched(
+                "ReplicaSet",
+                {"spec": {"template": {"spec": {"priorityClassName": "usual"}}}},
+                classed("usual"),
+            ),
+            merged(DEFAULT_CLASS, {"globalDefault": False}),
+        ),
+        quota(*FULL, where=(scope("PriorityClass", "DoesNotExist"),)),
+        True,
+    ),
     # What the replacement asks for, where the owner's template says other than the pod.
     (
         "the template asks for more than there is room for",
@@ -323,13 +342,22 @@ def test_a_replacement_is_admitted_or_not(things: Any, limit: Json, free: bool) 
     assert code(things, limit) is (None if free else ReasonCode.QUOTA)
 
 
-@pytest.mark.parametrize(("default", "certain"), [("usual", True), ("another", False)])
-def test_beside_a_default_class_it_is_not_known_who_gave_the_pod_another(default: str, certain: bool) -> None:
-    given = merged(DEFAULT_CLASS, {"globalDefault": False})
-    there = merged(DEFAULT_CLASS, {"metadata": {"name": default, "uid": default}})
+USUAL = merged(DEFAULT_CLASS, {"globalDefault": False})
+
+
+@pytest.mark.parametrize(
+    ("classes", "certain"),
+    [
+        ([DEFAULT_CLASS], True),
+        ([USUAL], True),
+        ([USUAL, merged(DEFAULT_CLASS, {"metadata": {"name": "another", "uid": "another"}})], False),
+        ([OF_THE_SYSTEM], False),
+    ],
+    ids=["the default", "no default", "beside a default", "gone"],
+)
+def test_who_gave_a_pod_the_class_that_its_template_does_not_name(classes: list[Json], certain: bool) -> None:
     made = workload("web").spread("zone", 1).placed({"a-0": 3})
     spec = {"spec": {"priorityClassName": "usual"}}
-    classes = [there] if certain else [given, there]
     found = plan(snapshot(*nodes(a=1, b=1), patched("Pod", spec, made), *classes))
     assert bool(found.moves) is certain
     stays = {b.reason.code for b in found.blocked}
