@@ -108,13 +108,22 @@ def test_what_a_process_remembers_of_its_evictions_outlasts_the_ledger(
     assert "has less than this process remembers, which holds: 1 more evictions" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["emptied", "cut in the middle"])
-def test_who_led_before_and_ends_does_not_make_a_damaged_ledger_look_whole(how: str) -> None:
-    with Machine() as m, process(m, "a") as memory:
+@contextmanager
+def succeeded(m: Machine, terms: list[int] | None = None) -> Iterator[Memory]:
+    """The memory of a process that has led; an hour later another one has evicted as many as it may, and is
+    still there."""
+    with process(m, "a", terms=terms) as memory:
         assert cycle(m, memory, ONE).report.evicted == 1
         m.time.at += 3600
         with process(m, "b") as other:
             assert cycle(m, other, CAPPED).report.evicted == 1
+            yield memory
+
+
+@pytest.mark.parametrize("how", ["emptied", "cut in the middle"])
+def test_who_led_before_and_ends_does_not_make_a_damaged_ledger_look_whole(how: str) -> None:
+    with Machine() as m:
+        with succeeded(m) as memory:
             LOST[how](m)
             memory.leave()
         with process(m, "c") as next_one:
@@ -126,15 +135,11 @@ def test_who_led_before_and_ends_does_not_make_a_damaged_ledger_look_whole(how: 
 @pytest.mark.parametrize("claimed", [True, False])
 def test_who_reads_while_another_leads_does_not_know_all_later(claimed: bool) -> None:
     terms = [1]
-    with Machine() as m, process(m, "a", terms=terms) as memory:
-        assert cycle(m, memory, ONE).report.evicted == 1
-        m.time.at += 3600
-        with process(m, "b") as other:
-            assert cycle(m, other, CAPPED).report.evicted == 1
-            rewritten(m, lambda text: json.dumps(json.loads(text) | {"entries": "cut"}))
-            if claimed:
-                memory.load()
-                memory.save()
+    with Machine() as m, succeeded(m, terms) as memory:
+        rewritten(m, lambda text: json.dumps(json.loads(text) | {"entries": "cut"}))
+        if claimed:
+            memory.load()
+            memory.save()
         terms.append(m.number + 1)
         assert cycle(m, memory, CAPPED).report.end is End.HELD
 
