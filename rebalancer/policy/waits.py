@@ -6,7 +6,7 @@
   rested on is as it was (`Fingerprints`), or nobody can tell, but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
   else undoes them. The owner waits as long as that, too.
-- Stabilization: the violation is too young.
+- Stabilization: the violation is too young, or it is by a domain that has come back and not settled yet.
 - Undone moves: the domain where the replacements landed shrank soon after. The more often, the longer.
 - A domain that is out: all its nodes were shut, or somebody has said so.
 """
@@ -39,10 +39,10 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     """What the rules that look at earlier cycles allow. Durations are in seconds; 0 switches a rule off.
 
     `canary`: how many evictions in a row must go as predicted before a cycle may evict more than one pod.
-    `settle`: for how long the nodes of a domain that came back have to be Ready; a violation by it need not
-    last. `after_undone`: for how long no pod moves between two domains after such moves were undone once,
-    twice, and so on, the last for every further time; empty: nothing waits. `out_wait`: how long moves wait
-    that a domain which is out could change.
+    `settle`: for how long the nodes of a domain that came back have to be Ready; a violation that came with
+    it need not last. `after_undone`: for how long no pod moves between two domains after such moves were
+    undone once, twice, and so on, the last for every further time; empty: nothing waits. `out_wait`: how long
+    moves wait that a domain which is out could change.
     """
 
     cool_down: float = 0.0
@@ -251,51 +251,128 @@ def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
     return replace(first, message=f"{first.message}; {more} until then or longer")
 
 
-# How long a violation must last before anything is evicted because of it.
+# How long a violation must last before anything is evicted because of it, and a domain that came back must
+# be there before it is used.
 
 
-def first_seen(ledger: Ledger, violated: Mapping[str, float | None], *, now: float) -> dict[str, float]:
+class Onset(Struct, frozen=True):
+    """That watches have seen a violation begin: so many seconds ago, and whether nodes made it, not pods."""
+
+    ago: float
+    by_nodes: bool
+
+
+class Followed(Struct, frozen=True):
+    """What watches know of the present violations. `unbroken`: for how many seconds they have missed nothing.
+    `onsets`: constraint id → how it began, if it did meanwhile. Without watches nothing is known."""
+
+    unbroken: float = -inf
+    onsets: Mapping[str, Onset] = {}
+
+
+UNSEEN = Followed()
+
+
+def first_seen(
+    ledger: Ledger, violated: Mapping[str, float | None], followed: Followed = UNSEEN, *, now: float
+) -> dict[str, float]:
     """When each present violation began: constraint id → epoch seconds. The ledger stores the result.
 
     `violated`: id of each violated constraint → when the youngest counted pod was created, None if unknown.
-    That time is used only if the ledger has never looked for violations. Otherwise a violation that the
-    ledger does not know begins now.
+    One that the ledger knows is no older than that pod, unless watches have followed it since the ledger
+    was written: it may have ended in between. One that it does not know is as old as that pod where it has
+    never looked for violations, and otherwise begins now.
     """
     since: dict[str, float] = {}
     for constraint, youngest in violated.items():
-        known = ledger.violated.get(constraint)
-        if known is not None:
-            since[constraint] = min(known, now)  # a clock that was set back does not lengthen the wait
-        elif ledger.looked:
-            since[constraint] = now
+        known, onset = ledger.violated.get(constraint), followed.onsets.get(constraint)
+        if onset is not None:
+            began = now - onset.ago
+        elif known is not None:
+            missed = now - followed.unbroken > ledger.looked
+            began = max(known, youngest) if missed and youngest is not None else known
         else:
-            since[constraint] = min(youngest, now) if youngest is not None else now
+            began = youngest if youngest is not None and not ledger.looked else now
+        since[constraint] = min(began, now)  # a clock that was set back does not lengthen the wait
     return since
 
 
-def stabilizing(since: float, rules: HistoryRules, now: float, settled: float = inf) -> Reason | None:
-    """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted enough.
-    `settled`: from when on it need not last."""
-    if now >= min(settled, since + rules.stabilization):
+class Arrival(Struct, frozen=True):
+    """A domain that came back, or was opened, not long ago. Epoch seconds.
+
+    `at`: since when one of its nodes can be used. `usable`: from when on it may be used. `settled`: from when
+    on a violation that came with it need not last; infinity while a node of it is not Ready, or is shut.
+    """
+
+    at: float
+    usable: float
+    settled: float
+
+    def later(self, other: Arrival) -> Arrival:
+        """Both as one."""
+        return Arrival(
+            min(self.at, other.at), max(self.usable, other.usable), max(self.settled, other.settled)
+        )
+
+
+_AHEAD = 60.0
+"""Seconds by which the clock of a node may be ahead; from then on what it says is not known."""
+
+
+def arrival(
+    nodes: Sequence[Node], openings: Mapping[str, Opening], rules: HistoryRules, now: float, *, latest: float
+) -> Arrival | None:
+    """Whether and when the domain with these nodes, of which one is Ready, has arrived.
+
+    It came back if all of them that are Ready became so lately. Until the others are, it is not used for as
+    long as that counts as lately: they may never come.
+    """
+    since = [n.ready_since or 0.0 for n in nodes if n.ready]
+    ready = [at if at <= latest + _AHEAD else 0.0 for at in since]
+    lately, first = max(rules.stabilization, rules.settle), min(ready)
+    if now - first < lately:
+        if len(ready) < len(nodes):
+            return Arrival(first, first + lately, inf)
+        settled = max(ready) + rules.settle
+        return Arrival(first, settled, settled)
+    opening = opening_for(openings, ())
+    if len(nodes) < _FEWEST or opening is None or opening.shut or opening.opened <= 0:
         return None
-    if settled < since + rules.stabilization:
+    if now - opening.opened >= rules.stabilization:
+        return None
+    shut = any(n.shut_by for n in nodes)
+    return Arrival(opening.opened, -inf, inf if shut else opening.opened + rules.settle)
+
+
+def stabilizing(
+    since: float,
+    rules: HistoryRules,
+    now: float,
+    arrived: Arrival | None = None,
+    *,
+    came_with_it: bool = False,
+) -> Reason | None:
+    """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted enough.
+
+    `arrived`: the domains with the fewest pods, if all of them have arrived lately. `came_with_it`: whether
+    the violation did.
+    """
+    lasted = since + rules.stabilization
+    end = lasted
+    if arrived is not None:
+        end = max(arrived.usable, min(lasted, arrived.settled) if came_with_it else lasted)
+    if now >= end:
+        return None
+    if end != lasted:
         why = f"nodes of a domain that is back have to be Ready, and open, for {rules.settle:.0f} s"
         remedy = f"wait, or shorten schedule.nodeSettle; {ATTENDED}"
-        return wait(ReasonCode.STABILIZING, why, settled, now, remedy)
-    why = f"its violation was first seen at {moment(since, now)} and has to last {rules.stabilization:.0f} s"
-    remedy = f"wait, or shorten evictions.stabilization; {ATTENDED}"
-    return wait(ReasonCode.STABILIZING, why, since + rules.stabilization, now, remedy)
-
-
-def came_back(nodes: Iterable[Node], rules: HistoryRules, latest: float) -> float:
-    """When a domain with these nodes has come (back) and settled: all of them became Ready not long ago, and
-    have been so for `rules.settle`; never: infinity.
-
-    Neither a rollout nor an autoscaler is at work then, and a violation by that domain need not last.
-    """
-    since = [inf if n.ready_since is None else n.ready_since for n in nodes]
-    settled = max(since, default=inf) + rules.settle
-    return settled if all(latest - s < rules.stabilization for s in since) else inf
+    else:
+        why = (
+            f"its violation is not known from before {moment(since, now)} and has to last "
+            f"{rules.stabilization:.0f} s"
+        )
+        remedy = f"wait, or shorten evictions.stabilization; {ATTENDED}"
+    return wait(ReasonCode.STABILIZING, why, end, now, remedy)
 
 
 # Moves that were undone because the domain where the replacement had landed shrank soon after.
@@ -579,14 +656,3 @@ def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:
     if until == inf:
         return Reason(ReasonCode.DOMAIN_OUT, f"waits for `rebalancer resume`: {why}", {}, remedy)
     return wait(ReasonCode.DOMAIN_OUT, why, until, now, remedy)
-
-
-def opened_lately(
-    nodes: Sequence[Node], openings: Mapping[str, Opening], rules: HistoryRules, latest: float
-) -> float:
-    """When a domain with these nodes that was out, and was opened not long ago, has been open as a whole for
-    as long as nodes have to settle; never: infinity."""
-    opening = opening_for(openings, ())
-    if len(nodes) < _FEWEST or any(n.shut_by for n in nodes) or opening is None or opening.opened <= 0:
-        return inf
-    return opening.opened + rules.settle if latest - opening.opened < rules.stabilization else inf

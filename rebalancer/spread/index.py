@@ -145,12 +145,13 @@ class _Template:
 
 
 class Namespace:
-    """`pods` by name; `excess` of each constraint that has one. `kinds`: True for hard ones, False for soft
-    ones."""
+    """`pods` by name; `excess` of each constraint that has one; `ended`: those that had one, until somebody
+    clears it. `kinds`: True for hard ones, False for soft ones."""
 
     def __init__(self, kinds: tuple[bool, ...]) -> None:
         self.pods: dict[str, Pod] = {}
         self.excess: dict[Constraint, int] = {}
+        self.ended: set[Constraint] = set()
         self._kinds = kinds
         self._templates: dict[int, _Template] = {}
         self._counted: dict[tuple[Constraint, Hashable], Counted] = {}
@@ -255,8 +256,8 @@ class Namespace:
         excess = sum({id(c.layout): c.excess for c in every}.values())
         if excess:
             self.excess[constraint] = excess
-        else:
-            self.excess.pop(constraint, None)
+        elif self.excess.pop(constraint, None) is not None:
+            self.ended.add(constraint)
 
 
 def _labels(template: PodTemplate) -> tuple[Anchor, ...]:
@@ -276,6 +277,9 @@ class SpreadIndex:
 
     def __init__(self, rules: Rules, *, soft: bool = False) -> None:
         kinds = (True, False) if soft else (True,)
+        self.kept: set[Constraint] = set()
+        """Those that a pod's change has left without an excess, until somebody clears it: they may have one
+        again by now."""
         self._where = Territories(rules)
         self._namespaces: defaultdict[str, Namespace] = defaultdict(lambda: Namespace(kinds))
 
@@ -292,6 +296,7 @@ class SpreadIndex:
             if before is not None:
                 self._take(space, before)
             self._shift(space, pod, 1)
+            self._ended(space)
         space.pods[pod.name] = pod
         return before
 
@@ -301,6 +306,7 @@ class SpreadIndex:
         if space is None or (before := space.pods.get(name)) is None:
             return None
         self._take(space, before)
+        self._ended(space)
         if not space.pods:
             del self._namespaces[namespace]
         return before
@@ -325,10 +331,18 @@ class SpreadIndex:
         for space, pod in aside:
             self._shift(space, pod, 1)
             space.pods[pod.name] = pod
+        for space in self._namespaces.values():
+            space.ended.clear()  # pods were only taken aside
 
     def excess(self) -> dict[str, dict[Constraint, int]]:
         """The constraints with an excess, by namespace; a namespace without constraints is not in it."""
         return {name: dict(space.excess) for name, space in self._namespaces.items() if space.constrained}
+
+    def _ended(self, space: Namespace) -> None:
+        """A pod has changed as a whole."""
+        if space.ended:
+            self.kept |= space.ended - space.excess.keys()
+            space.ended.clear()
 
     def _take(self, space: Namespace, pod: Pod) -> None:
         del space.pods[pod.name]

@@ -45,6 +45,7 @@ from rebalancer.policy.options import Earlier, Method, Refused
 from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
+    Followed,
     HistoryRules,
     Paused,
     account,
@@ -147,6 +148,8 @@ class Memory(SharedLedger):
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
+        self.followed: Callable[[], Followed] = Followed
+        """What watches have seen of the violations."""
         self.scheduler: Callable[[], str] = lambda: ""
         """Which scheduler decides now, as comparisons name it; "" where none may count as known."""
 
@@ -258,8 +261,8 @@ class Memory(SharedLedger):
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
         more.append(self.refusing)
-        if rules.stabilization > 0:
-            since, unripe = young(snapshot, plan, self.ledger, rules, now=now, latest=latest)
+        if rules.stabilization > 0 or rules.settle > 0:
+            since, unripe = young(snapshot, plan, self.ledger, rules, self.followed(), now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
             more.append(unripe)
         for each in more:

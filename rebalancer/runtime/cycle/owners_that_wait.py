@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from math import inf
+from collections.abc import Container, Iterable, Mapping, Set
 
 from rebalancer.model.node import Node
-from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.plan import ConstraintResult, Plan, domains_left
 from rebalancer.policy.fingerprints import constraint_id
@@ -18,23 +16,30 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
 from rebalancer.policy.waits import (
+    Arrival,
+    Followed,
     HistoryRules,
-    Openings,
-    came_back,
-    opened_lately,
+    arrival,
     pairs,
     stabilizing,
     undone_pairs,
     why,
 )
 from rebalancer.policy.waits import first_seen as first_violated
-from rebalancer.spread.constraint import Constraint
 
-# Violations that are too young to act on: a rollout or an autoscaler may still be at work.
+# Violations that are too young to act on: a rollout or an autoscaler may still be at work. And those that
+# only a domain can mend which has just come back: the next outage of it may be near.
 
 
 def young(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
+    snapshot: Snapshot,
+    plan: Plan,
+    ledger: Ledger,
+    rules: HistoryRules,
+    followed: Followed,
+    *,
+    now: float,
+    latest: float,
 ) -> tuple[dict[str, float], dict[str, Reason]]:
     """When each violation began, and the owners that are left alone because of a young one.
 
@@ -43,77 +48,93 @@ def young(
     with the nodes of a domain is not held back for.
     """
     results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
-    violated = {i: c.constraint for i, c in results.items()}
-    first = not ledger.looked
-    ages = {
-        i: _youngest(snapshot, c) if first and i not in ledger.violated else None for i, c in violated.items()
+    counted = _counted(snapshot, results)
+    since = first_violated(ledger, {i: _youngest(of) for i, of in counted.items()}, followed, now=latest)
+    domains = {
+        key: _domains(snapshot.nodes, key) for key in {c.constraint.topology_key for c in results.values()}
     }
-    since = first_violated(ledger, ages, now=latest)
-    reasons = {
-        i: reason
-        for i, began in since.items()
-        if stabilizing(began, rules, now) is not None
-        and (
-            reason := stabilizing(
-                began, rules, now, _settled(snapshot, results[i], ledger.openings, rules, latest)
-            )
-        )
+    arrivals = {
+        key: {
+            d: arrival(nodes, ledger.openings.get(f"{key}={d}", {}), rules, now, latest=latest)
+            for d, nodes in of.items()
+        }
+        for key, of in domains.items()
     }
+    reasons: dict[str, Reason] = {}
+    for i, result in results.items():
+        key, onset = result.constraint.topology_key, followed.onsets.get(i)
+        lowest = _lowest(result, domains[key])
+        arrived, came = _together(arrivals[key][d] for d in lowest), False
+        if arrived is not None and onset is not None and onset.by_nodes:
+            there = {n.name for d in lowest for n in domains[key][d]}
+            came = _new(counted[i], there, arrived.at)
+        if (reason := stabilizing(since[i], rules, now, arrived, came_with_it=came)) is not None:
+            reasons[i] = reason
     if not reasons:
         return since, {}
-    owners = Owners(snapshot, PolicyOptions())
-    counted = {i: _owners(snapshot, c, owners) for i, c in violated.items() if i in reasons or c.hard}
-    lasting = {o for i, keys in counted.items() if i not in reasons for o in keys}
+    owners, hard = Owners(snapshot, PolicyOptions()), {i for i, c in results.items() if c.constraint.hard}
+    owned = {i: _owners(counted[i], owners) for i in results if i in reasons or i in hard}
+    lasting = {o for i in hard if i not in reasons for o in owned[i]}
     found: dict[str, Reason] = {}
     for i, reason in reasons.items():
-        for owner in counted[i]:
-            if violated[i].hard or owner not in lasting:
+        for owner in owned[i]:
+            if i in hard or owner not in lasting:
                 found.setdefault(owner, reason)
     return since, found
 
 
-def _settled(
-    snapshot: Snapshot, result: ConstraintResult, openings: Openings, rules: HistoryRules, latest: float
-) -> float:
-    """When all domains with the fewest pods that have come back, or were opened, not long ago have settled;
-    never, where one has not: infinity."""
-    key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
-    lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
-    for node in snapshot.nodes:
-        if (domain := node.labels.get(key)) in lowest:
-            lowest[domain].append(node)
-    settled = (
-        min(
-            came_back(nodes, rules, latest),
-            opened_lately(nodes, openings.get(f"{key}={domain}", {}), rules, latest),
-        )
-        for domain, nodes in lowest.items()
-    )
-    return max(settled, default=inf)
+def _new(counted: Iterable[Alike], nodes: Set[str], since: float) -> bool:
+    """Whether none of the pods on these nodes is from before: where one is, the nodes were hardly away."""
+    pods = (p for some in counted for p in some.pods if p.node_name in nodes)
+    return all(p.created is not None and p.created >= since for p in pods)
 
 
-def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
-    """The live pods that a constraint counts."""
-    verdicts: dict[int, bool] = {}
-    for p in snapshot.pods:
-        if p.namespace != constraint.namespace or not p.node_name or p.finished or p.terminating:
-            continue
-        key = id(p.template)
-        if key not in verdicts:
-            verdicts[key] = constraint.counts(p.namespace, p.template.labels)
-        if verdicts[key]:
-            yield p
+def _domains(nodes: Iterable[Node], key: str) -> dict[str, list[Node]]:
+    """Domain of this key → its nodes, where one of them is Ready."""
+    found: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        if key in node.labels:
+            found[node.labels[key]].append(node)
+    return {d: there for d, there in found.items() if any(n.ready for n in there)}
 
 
-def _owners(snapshot: Snapshot, constraint: Constraint, owners: Owners) -> list[str]:
-    """The topmost owners of the live pods that a constraint counts, each once."""
-    found = (owners.of(pod) for pod in _counted(snapshot, constraint))
+def _lowest(result: ConstraintResult, usable: Container[str]) -> list[str]:
+    """Of the usable domains those with the fewest pods."""
+    counts = {d: n for d, n in result.domains.items() if d in usable}
+    fewest = min(counts.values(), default=0)
+    return [d for d, n in counts.items() if n == fewest]
+
+
+def _together(arrivals: Iterable[Arrival | None]) -> Arrival | None:
+    """Several domains as one; None where one of them has not arrived lately, or there is none."""
+    found: Arrival | None = None
+    for each in arrivals:
+        if each is None:
+            return None
+        found = each if found is None else found.later(each)
+    return found
+
+
+def _counted(snapshot: Snapshot, results: Mapping[str, ConstraintResult]) -> dict[str, list[Alike]]:
+    """Constraint id → the live pods that it counts."""
+    spaces: dict[str, list[Alike]] = defaultdict(list)
+    for group in among(snapshot.live, snapshot.node_names):
+        spaces[group.one.namespace].append(group)
+    return {
+        i: [g for g in spaces[c.namespace] if c.counts(c.namespace, g.template.labels)]
+        for i, c in ((i, result.constraint) for i, result in results.items())
+    }
+
+
+def _owners(counted: Iterable[Alike], owners: Owners) -> list[str]:
+    """Their topmost owners, each once."""
+    found = (owners.of(some.one) for some in counted)
     return list(dict.fromkeys(owners.top(o).key for o in found if o is not None))
 
 
-def _youngest(snapshot: Snapshot, constraint: Constraint) -> float | None:
-    """When the youngest of the counted pods was created; None if that is not known of all of them."""
-    made = [p.created for p in _counted(snapshot, constraint)]
+def _youngest(counted: Iterable[Alike]) -> float | None:
+    """When the youngest of the pods was created; None if that is not known of all of them."""
+    made = [p.created for some in counted for p in some.pods]
     known = [c for c in made if c is not None]
     return max(known) if known and len(known) == len(made) else None
 

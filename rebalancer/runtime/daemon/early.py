@@ -8,6 +8,7 @@ how often that may be.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -29,8 +30,9 @@ from rebalancer.model.snapshot import WORKLOADS, Snapshot
 from rebalancer.outcome import Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.policy.evictable import Evictable, next_change
+from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.owners import topmost
-from rebalancer.policy.waits import end_of
+from rebalancer.policy.waits import Followed, Onset, end_of
 from rebalancer.runtime.cycle.gates import PASSING
 from rebalancer.settings.settings import Schedule
 from rebalancer.spread.arrays import Bools
@@ -59,10 +61,10 @@ class Spread(Struct, frozen=True):
 
 
 class SpreadNow:
-    """What is violated as of the last `look`. `rules` gives what is set now.
+    """What is violated as of the last `look`, and since when. `rules` gives what is set now.
 
     `touched`: namespaces of which pods may have changed, `freed`: nodes on which pods may have ended, until
-    somebody clears them.
+    somebody clears them. `followed` may be asked by any thread, all else by one.
     """
 
     def __init__(
@@ -75,6 +77,10 @@ class SpreadNow:
         self.touched = set[str]()
         self.freed = set[str]()
         self._now: Mapping[str, Mapping[Constraint, int]] | None = None
+        self._began: dict[Constraint, tuple[float, bool]] = {}
+        """Of those whose beginning was seen: when, and whether by nodes."""
+        self._since = self._not_before = 0.0
+        self._lock = threading.RLock()
         self._cache = cache
         self._feed = cache.follow("Pod")
         self._asked = rules
@@ -84,7 +90,6 @@ class SpreadNow:
         self._nodes: tuple[Node, ...] = ()
         self._facts: dict[str, tuple[object, ...]] = {}
         self._selecting: tuple[int, ...] = ()
-        self._not_before = 0.0
 
     def violated(self) -> list[Constraint]:
         """The constraints with an excess, as far as known."""
@@ -95,28 +100,64 @@ class SpreadNow:
         now = self._now
         return None if now is None else {n: sum(of.values()) for n, of in now.items() if in_view(n)}
 
+    def followed(self) -> Followed:
+        """What is known of the violations, up to this moment."""
+        with self._lock:
+            self.look()
+            if self._now is None:
+                return Followed()
+            now = self._monotonic()
+            onsets = {constraint_id(c): Onset(now - at, by) for c, (at, by) in self._began.items()}
+            return Followed(now - self._since, onsets)
+
     def look(self) -> None:
         """Takes over what has happened since the last look."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
         changes, lost = self._feed.take()
         if lost:
             self.forget()
         changed = self._take(changes)
         try:
             self._cache.check()
+            if changed and self._now is not None:
+                self._tell(by_nodes=False)
             began = self._monotonic()
-            if began >= self._not_before and self._renewed():
-                changed, ended = True, self._monotonic()
-                self._not_before = ended + _REBUILD_SHARE * (ended - began)
+            if began >= self._not_before:
+                facts = self._facts
+                if self._renewed():
+                    ended = self._monotonic()
+                    self._not_before = ended + _REBUILD_SHARE * (ended - began)
+                    self._tell(by_nodes=self._facts != facts)
         except CacheNotReadyError:
             # What comes meanwhile is not lost, and nothing is said until all of it is there.
             self._now = None
             return
-        if self._index is not None and (changed or self._now is None):
-            self._now = self._index.excess()
+        if self._now is None:
+            self._tell(by_nodes=False)
 
     def forget(self) -> None:
         """Begins anew at the next look."""
-        self._index = self._now = None
+        with self._lock:
+            self._index = self._now = None
+
+    def _tell(self, *, by_nodes: bool) -> None:
+        """Takes over what the index says by now, after pods have changed, or nodes."""
+        if self._index is None:
+            return
+        excess, now = self._index.excess(), self._monotonic()
+        if self._now is None:
+            self._since, self._began = now, {}
+        else:
+            # What was kept for a moment in between has begun anew.
+            known = {c for of in self._now.values() for c in of} - self._index.kept
+            every = {c for of in excess.values() for c in of}
+            self._began = {c: at for c, at in self._began.items() if c in known and c in every}
+            self._began |= dict.fromkeys(every - known, (now, by_nodes))
+        self._index.kept.clear()
+        self._now = excess
 
     def _take(self, changes: list[Change]) -> bool:
         if self._index is None:

@@ -17,7 +17,7 @@ from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Brakes
-from rebalancer.kube.connection import Backoff, Connection, retriable
+from rebalancer.kube.connection import Backoff, Connection, retriable, steady
 from rebalancer.kube.election import Elector
 from rebalancer.kube.errors import KubeError, StatusError, TransportError
 from rebalancer.kube.leases import LeaseClient
@@ -241,7 +241,9 @@ class Service:
         self.spread = SpreadNow(
             self.cache,
             lambda: Spread(self._live.planning.scheduler, self._live.planning.soft == "predicted"),
+            monotonic=steady,
         )
+        self.memory.followed = self.spread.followed
         self.elector: Elector | None = None
         self._steerer: Elector | None = None
         self._last_plan, self._pauses = LastPlan(), Pauses()

@@ -137,7 +137,7 @@ def memory_rules(settings: Settings, *, attended: bool) -> HistoryRules:
         retry_after=e.retry_after,
         max_returns=e.max_returns,
         stabilization=0.0 if attended else e.stabilization,
-        settle=settings.schedule.node_settle,
+        settle=0.0 if attended else settings.schedule.node_settle,
         canary=0 if attended else e.canary,
         after_undone=() if attended else HistoryRules().after_undone,
         out_wait=e.out_wait,

@@ -10,21 +10,27 @@ from typing import Any
 from rebalancer.engine.config import parse_config
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.runtime.daemon.early import Spread, SpreadNow
-from tests.support.build import node, nodes, objects, workload
+from tests.support.build import node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import connected
 from tests.support.servers.watching import FEW, in_step, touch, watching
 from tests.support.waiting import until
 
+TAINT = {"key": "x", "effect": "NoSchedule"}
 WEB = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3}))
 
 
 class Followed:
     """A server, and what is said of it once the watches have caught up."""
 
-    def __init__(self, server: ApiServer, cache: Any, spread: SpreadNow) -> None:
-        self.server, self.cache, self.spread = server, cache, spread
+    def __init__(self, server: ApiServer, cache: Any, rules: Spread) -> None:
+        self.server, self.cache, self.at = server, cache, 0.0
+        self.spread = SpreadNow(cache, lambda: rules, monotonic=lambda: self.at)
+
+    def onsets(self) -> list[tuple[float, bool]]:
+        assert in_step(self.cache, self.server, 120)
+        return [(o.ago, o.by_nodes) for o in self.spread.followed().onsets.values()]
 
     def excess(self, namespace: str = "default") -> int | None:
         assert in_step(self.cache, self.server, 120)
@@ -39,7 +45,7 @@ def followed(*things: Any, rules: Spread | None = None, kinds: frozenset[str] = 
         connected(server) as c,
         watching(c, kinds=kinds | {"StatefulSet"}, stale_after=60.0) as cache,
     ):
-        yield Followed(server, cache, SpreadNow(cache, lambda: rules or Spread(), monotonic=lambda: 0.0))
+        yield Followed(server, cache, rules or Spread())
 
 
 def new(thing: Any) -> Any:
@@ -98,6 +104,30 @@ def test_defaults_of_the_scheduler_count_when_they_are_hard() -> None:
         assert f.excess() is None, "nothing selects them, so they have no constraint"
         f.server.store.create(service)
         until(lambda: f.excess() == 3)
+
+
+def test_how_a_violation_began_is_known_to_the_moment() -> None:
+    with followed(*WEB) as f:
+        assert f.excess() == 0
+        assert f.onsets() == []
+        f.server.store.create(new(node("c-0").zone("c")))
+        assert f.onsets() == [(0.0, True)], "nodes made it"
+        f.at += 50
+        touch(f.server, "web-00000")
+        assert f.onsets() == [(50.0, True)]
+        for name in ("one", "two"):
+            f.server.store.create(new(pod(name).labels(app="web").on("c-0")))
+        f.server.store.delete("Pod", "two", "default")
+        assert f.onsets() == [(0.0, False)], "3, 3 and 1: pods have made it anew between two looks"
+        f.at += 20
+        f.server.store.modify("Node", "a-0", "", lambda n: n["spec"].update(taints=[TAINT]))
+        assert f.onsets() == [(20.0, False)], "nodes that change end nothing by that"
+        assert f.spread.followed().unbroken == 70
+        f.spread.forget()
+        f.at += 5
+        assert f.onsets() == [], "what it was between two looks is not known"
+        f.at += 1
+        assert f.spread.followed().unbroken == 1
 
 
 def test_nothing_is_said_while_the_watches_are_not_current() -> None:

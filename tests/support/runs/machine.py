@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rebalancer.kube.config_maps import KEY, Ledgers, Place
+from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import Ledger, decode
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.waits import Followed, HistoryRules, Onset
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions
@@ -16,6 +17,16 @@ from tests.support.runs.one_cycle import EXECUTE, PATIENT, SKEWED, Run
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
+
+Begun = Callable[[Memory], object]
+
+
+def by_nodes(run: Run, ago: float = 0.0) -> Begun:
+    """Watches have seen nodes make the violations of constraints of this run, so many seconds ago."""
+    ids = [constraint_id(c.constraint) for plan in run.story.plans for c in plan.constraints]
+    seen = Followed(onsets=dict.fromkeys(ids, Onset(ago, by_nodes=True)))
+    return lambda memory: setattr(memory, "followed", lambda: seen)
+
 
 PLACE = Place("default", "rebalancer-ledger")
 BRAKE = Place("default", "rebalancer-brake")
@@ -43,7 +54,7 @@ class Machine:
         options: LiveOptions = EXECUTE,
         *,
         time: FakeTime | None = None,
-        begun: Callable[[Memory], object] = lambda _: None,
+        begun: Begun = lambda _: None,
         **more: Any,
     ) -> Run:
         """One process that runs one cycle. It has taken the lease over from the one before. `begun`: called

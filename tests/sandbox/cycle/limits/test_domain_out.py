@@ -14,7 +14,7 @@ from rebalancer.outcome import End
 from rebalancer.policy.waits import HistoryRules
 from tests.support.build import NodeBuilder, node, nodes, workload
 from tests.support.processes.command import call
-from tests.support.runs.machine import BRAKE, Machine
+from tests.support.runs.machine import BRAKE, Machine, by_nodes
 from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.servers.api import FakeTime
 
@@ -122,7 +122,7 @@ def test_its_opening_is_an_event_and_need_not_last() -> None:
         assert m.cycle(RULES).report.evicted == 0, "the next may still be about to be drained"
         opened(m, "c-1")
         m.time.at += 15
-        whole = m.cycle(RULES)
+        whole = m.cycle(RULES, begun=by_nodes(half, 45))
     assert {b.reason.code for b in half.story.plans[-1].blocked} == {ReasonCode.STABILIZING}
     assert whole.report.evicted == 2
 

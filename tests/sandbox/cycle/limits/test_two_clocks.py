@@ -21,7 +21,7 @@ from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Ledger, as_of
 from rebalancer.policy.options import Limit
-from rebalancer.policy.waits import HistoryRules, came_back
+from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.checks import CycleChecks
@@ -35,7 +35,7 @@ from tests.support.runs.one_cycle import PATIENT, SKEWED
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.unit.planner.cluster import test_kubelets as kubelets
-from tests.unit.policy.history.test_stabilization import NOW, RULES, node
+from tests.unit.policy.history.test_stabilization import NOW
 
 HOUR = 3600.0
 FAR = 50 * HOUR
@@ -223,12 +223,6 @@ def test_a_window_is_asked_by_both_clocks(action: Any) -> None:
         assert CycleChecks(options, FakeTime(at, apart)).closed() is not None
     both = noon if action == "allow" else noon + 5 * HOUR
     assert CycleChecks(options, FakeTime(both)).closed() is None
-
-
-def test_a_domain_has_come_back_if_both_clocks_say_so() -> None:
-    assert came_back([node(30)], RULES, NOW) <= NOW
-    assert not came_back([node(30)], RULES, NOW + HOUR) <= NOW
-    assert not came_back([node(30)], RULES, NOW) <= NOW - 25
 
 
 @pytest.fixture

@@ -39,7 +39,15 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import HistoryRules, first_seen, held_back, stabilizing, waiting_owners
+from rebalancer.policy.waits import (
+    Followed,
+    HistoryRules,
+    Onset,
+    first_seen,
+    held_back,
+    stabilizing,
+    waiting_owners,
+)
 from tests.support.build import deployment, node, nodes, objects, snapshot, workload
 
 NOW = 1_000_000.0
@@ -229,18 +237,29 @@ def test_another_versions_digest_can_be_of_now_unless_the_owner_changed_until_it
     assert alike(its, now, its_last) == can_be
 
 
-SINCE = [
-    ("known", Ledger(looked=1, violated={"z": NOW - 500}), NOW - 9999, NOW - 500),
-    ("new since the last look", Ledger(looked=NOW - 60), NOW - 9999, NOW),
-    ("nobody has looked: as old as the youngest pod", Ledger(), NOW - 400, NOW - 400),
-    ("nobody has looked, ages unknown", Ledger(), None, NOW),
-    ("known from the future", Ledger(looked=1, violated={"z": NOW + 500}), None, NOW),
-]
+KNOWN, NEVER = Ledger(looked=NOW - 60, violated={"z": NOW - 500}), Ledger()
+BLIND, SEEN = Followed(), Followed(61)
+BEGAN = Followed(61, {"z": Onset(20, by_nodes=False)})
+# The ledger, when the youngest pod was made, what watches have seen, since when the violation lasts.
+SINCE: dict[str, tuple[Ledger, float | None, Followed, float]] = {
+    "known": (KNOWN, NOW - 9999, BLIND, NOW - 500),
+    "known, and a pod is younger": (KNOWN, NOW - 100, BLIND, NOW - 100),
+    "known, and a pod is younger, and watches saw that it lasted": (KNOWN, NOW - 100, SEEN, NOW - 500),
+    "known, and watches missed a moment": (KNOWN, NOW - 100, Followed(59), NOW - 100),
+    "known, and watches saw that it ended and began anew": (KNOWN, NOW - 9999, BEGAN, NOW - 20),
+    "watches saw it begin since the last look": (Ledger(looked=NOW - 60), NOW - 9999, BEGAN, NOW - 20),
+    "watches saw it begin and nobody has looked": (NEVER, NOW - 9999, BEGAN, NOW - 20),
+    "new since the last look": (Ledger(looked=NOW - 60), NOW - 9999, BLIND, NOW),
+    "nobody has looked: as old as the youngest pod": (NEVER, NOW - 400, BLIND, NOW - 400),
+    "nobody has looked, ages unknown": (NEVER, None, BLIND, NOW),
+    "known from the future": (Ledger(looked=1, violated={"z": NOW + 500}), None, BLIND, NOW),
+}
 
 
-@pytest.mark.parametrize(("ledger", "youngest", "since"), [s[1:] for s in SINCE], ids=[s[0] for s in SINCE])
-def test_since_when_a_violation_lasts(ledger: Ledger, youngest: float | None, since: float) -> None:
-    assert first_seen(ledger, {"z": youngest}, now=NOW) == {"z": since}
+@pytest.mark.parametrize("sentence", SINCE)
+def test_since_when_a_violation_lasts(sentence: str) -> None:
+    ledger, youngest, followed, since = SINCE[sentence]
+    assert first_seen(ledger, {"z": youngest}, followed, now=NOW) == {"z": since}
 
 
 def test_a_violation_has_to_last() -> None:
@@ -249,7 +268,9 @@ def test_a_violation_has_to_last() -> None:
     reason = stabilizing(NOW - 60, rules, NOW)
     assert reason is not None
     assert reason.numbers == {"until": NOW + 120}
-    assert reason.message.startswith("waits until 13:48:40Z: its violation was first seen at 13:45:40Z")
+    assert reason.message.startswith(
+        "waits until 13:48:40Z: its violation is not known from before 13:45:40Z"
+    )
 
 
 def test_what_was_cut_off_is_settled_by_what_is_seen() -> None:

@@ -1,47 +1,98 @@
-"""Violations that need not last: those by a domain that came back, once its nodes have settled."""
+"""A domain that came back is used once its nodes have settled, and a violation that came with it need not
+last."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta
-from rebalancer.policy.waits import HistoryRules, came_back, end_of, stabilizing
+from rebalancer.policy.ledger import Opening
+from rebalancer.policy.waits import Arrival, HistoryRules, arrival, end_of, stabilizing
 
 NOW = 10_000.0
 RULES = HistoryRules(stabilization=180, settle=10)
+OPENED, ALWAYS = {"": Opening(NOW - 30)}, {"": Opening()}
 
 
-def node(ready_for: float | None, status: str = "True") -> Node:
+def node(ready_for: float | None, status: str = "True", *, cordoned: bool = False) -> Node:
     at = datetime.fromtimestamp(NOW - ready_for, UTC) if ready_for is not None else None
     ready = Condition(type="Ready", status=status, last_transition_time=at)
-    return Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(ready,)))
+    made = Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(ready,)))
+    return replace(made, spec=replace(made.spec, unschedulable=cordoned))
 
 
-@pytest.mark.parametrize(
-    ("sentence", "nodes", "back"),
-    [
-        ("all its nodes are Ready for half a minute", [node(30), node(40)], True),
-        ("one of them is Ready for five seconds only", [node(30), node(5)], False),
-        ("one of them has been Ready all the time", [node(30), node(5000)], False),
-        ("one of them is not Ready", [node(30), node(60, "False")], False),
-        ("since when they are Ready is not known", [node(None)], False),
-        ("it has no nodes", [], False),
-    ],
-)
-def test_a_domain_came_back(sentence: str, nodes: list[Node], back: bool) -> None:
-    del sentence
-    assert (came_back(nodes, RULES, NOW) <= NOW) is back
+def back(at: float, settled: float) -> Arrival:
+    return Arrival(at, settled, settled)
 
 
-def test_a_wait_ends_when_the_nodes_that_came_back_have_settled_and_says_so() -> None:
-    settled = came_back([node(30), node(5)], RULES, NOW)
-    assert settled == NOW + 5
-    reason = stabilizing(NOW, RULES, NOW, settled)
-    assert reason is not None
-    assert (end_of(reason), "schedule.nodeSettle" in reason.remedy) == (settled, True)
-    lasting = stabilizing(NOW - 178, RULES, NOW, settled)
-    assert lasting is not None
-    assert (end_of(lasting), "evictions.stabilization" in lasting.remedy) == (NOW + 2, True)
-    assert stabilizing(NOW, RULES, NOW, NOW) is None
+OLD = node(5000)
+# Its nodes, what is known of its openings, and what the domain is.
+DOMAINS: dict[str, tuple[list[Node], Mapping[str, Opening], Arrival | None]] = {
+    "all nodes are Ready for half a minute": ([node(30), node(40)], {}, back(NOW - 40, NOW - 20)),
+    "one is Ready for five seconds only": ([node(30), node(5)], {}, back(NOW - 30, NOW + 5)),
+    "one was Ready all the time": ([node(30), OLD], {}, None),
+    "one is not Ready yet": ([node(30), node(60, "False")], {}, Arrival(NOW - 30, NOW + 150, inf)),
+    "one has not become Ready for too long": ([node(180), node(60, "False")], {}, None),
+    "since when it is Ready is not known": ([node(None)], {}, None),
+    "it was opened half a minute ago": ([OLD, OLD], OPENED, Arrival(NOW - 30, -inf, NOW - 20)),
+    "it is open in part": ([OLD, node(5000, cordoned=True)], OPENED, Arrival(NOW - 30, -inf, inf)),
+    "it has always been open": ([OLD, OLD], ALWAYS, None),
+    "it was opened long ago": ([OLD, OLD], {"": Opening(NOW - 180)}, None),
+    "a single node was opened": ([OLD], OPENED, None),
+    "it is shut again": ([OLD, OLD], {"": Opening(NOW - 30, NOW - 5)}, None),
+}
+
+
+@pytest.mark.parametrize("sentence", DOMAINS)
+def test_a_domain_arrives(sentence: str) -> None:
+    nodes, openings, expected = DOMAINS[sentence]
+    assert arrival(nodes, openings, RULES, NOW, latest=NOW) == expected
+
+
+def test_without_stabilization_a_domain_has_to_settle_too() -> None:
+    rules = replace(RULES, stabilization=0.0)
+    assert arrival([node(5), node(3)], {}, rules, NOW, latest=NOW) == back(NOW - 5, NOW + 7)
+    assert arrival([node(30)], {}, rules, NOW, latest=NOW) is None
+
+
+def test_a_node_whose_clock_is_far_ahead_says_nothing() -> None:
+    ahead = [node(-3600)]
+    assert arrival(ahead, {}, RULES, NOW, latest=NOW) is None
+    assert arrival(ahead, {}, RULES, NOW, latest=NOW + 3600) == back(NOW + 3600, NOW + 3610), (
+        "or ours is behind"
+    )
+
+
+SETTLED, UNSETTLED = back(NOW - 40, NOW - 20), back(NOW - 5, NOW + 5)
+PARTLY, OPEN = Arrival(NOW - 30, NOW + 150, inf), Arrival(NOW - 5, -inf, NOW + 5)
+# Its age, the domain that arrived, whether it came with that; until when it waits, and for what.
+WAITS: dict[str, tuple[float, Arrival | None, bool, tuple[float, str] | None]] = {
+    "a young one lasts": (2, None, False, (178, "evictions.stabilization")),
+    "an old one has lasted": (180, None, False, None),
+    "one that came with a settled domain need not last": (2, SETTLED, True, None),
+    "one that pods made lasts, whatever came back": (2, SETTLED, False, (178, "evictions.stabilization")),
+    "one that came with a domain waits until that has settled": (2, UNSETTLED, True, (5, "nodeSettle")),
+    "an old one waits until the domain has settled": (999, UNSETTLED, False, (5, "nodeSettle")),
+    "a young one waits for the later of both": (2, UNSETTLED, False, (178, "evictions.stabilization")),
+    "an old one waits for the rest of a domain": (999, PARTLY, False, (150, "nodeSettle")),
+    "so does one that came with it": (28, PARTLY, True, (152, "evictions.stabilization")),
+    "one that came with what was opened waits until that has settled": (2, OPEN, True, (5, "nodeSettle")),
+    "an old one does not wait for what was opened": (999, OPEN, False, None),
+}
+
+
+@pytest.mark.parametrize("sentence", WAITS)
+def test_how_long_a_violation_is_left_alone(sentence: str) -> None:
+    age, arrived, came_with_it, expected = WAITS[sentence]
+    reason = stabilizing(NOW - age, RULES, NOW, arrived, came_with_it=came_with_it)
+    if expected is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert end_of(reason) == NOW + expected[0]
+        assert expected[1] in reason.remedy

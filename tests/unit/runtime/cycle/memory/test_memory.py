@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
 from rebalancer.kube.config_maps import Ledgers, Place
+from rebalancer.model.node import Condition, Node
 from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Outcome, Result
@@ -17,7 +20,7 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import Fate, Ledger, owner_id
 from rebalancer.policy.options import Method
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.waits import Followed, HistoryRules, Onset, end_of
 from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.owners_that_wait import young
@@ -304,8 +307,44 @@ def test_an_owner_waits_while_its_violation_is_young(case: str) -> None:
     planned = plan(seen, PlanOptions(soft="predicted"))
     hard = {constraint_id(c.constraint): 1.0 for c in planned.constraints if c.constraint.hard}
     ledger = replace(ledger, violated=hard if lasting else {})
-    _, found = young(seen, planned, ledger, HistoryRules(stabilization=180), now=NOW, latest=NOW)
+    rules = HistoryRules(stabilization=180)
+    _, found = young(seen, planned, ledger, rules, Followed(), now=NOW, latest=NOW)
     assert set(found) == ({"ReplicaSet/default/web"} if waits else set())
+
+
+RESTARTED = dict.fromkeys(("a-0", "a-1"), 9000) | {"b-0": 30}
+# For how long nodes are Ready, whether nodes made the violation, seconds for which its owner waits still.
+CAME: dict[str, tuple[dict[str, int], bool, str, int]] = {
+    "its zone came back": (RESTARTED, True, "a-0", 0),
+    "its zone came back while pods went": (RESTARTED, False, "a-0", 170),
+    "its zone was hardly away: a pod there is older": (RESTARTED, True, "b-0", 170),
+    "its zone was there all the time": (RESTARTED | {"b-0": 9000}, True, "a-0", 170),
+    "its zone is Ready for a moment": (RESTARTED | {"b-0": 1}, True, "a-0", 9),
+}
+
+
+@pytest.mark.parametrize("case", CAME)
+def test_a_violation_that_came_with_a_domain_need_not_last(case: str) -> None:
+    ready, by_nodes, fourth, waits = CAME[case]
+    seen = snapshot(*nodes(a=2, b=1), workload("web").spread("zone").placed({"a-0": 3, "a-1": 2, fourth: 1}))
+    seen = replace(
+        seen,
+        nodes=tuple(_ready_for(n, ready[n.name]) for n in seen.nodes),
+        pods=tuple(replace(p, created=NOW - 9000) for p in seen.pods),
+    )
+    planned = plan(seen, PlanOptions())
+    (i,) = (constraint_id(c.constraint) for c in planned.constraints)
+    followed = Followed(300.0, {i: Onset(10, by_nodes=by_nodes)})
+    rules, ledger = HistoryRules(stabilization=180), Ledger(looked=NOW - 60)
+    _, found = young(seen, planned, ledger, rules, followed, now=NOW, latest=NOW)
+    assert [end_of(r) - NOW for r in found.values()] == ([waits] if waits else [])
+
+
+def _ready_for(node: Node, seconds: float) -> Node:
+    ready = Condition(
+        type="Ready", status="True", last_transition_time=datetime.fromtimestamp(NOW - seconds, UTC)
+    )
+    return replace(node, status=replace(node.status, conditions=(ready,)))
 
 
 @pytest.mark.parametrize(("owner", "counted"), [("", 2), ("ReplicaSet/default/web", 1)])
