@@ -1,8 +1,9 @@
 """Room that pods of DaemonSets are yet to take on their nodes, of which the scheduler does not know.
 
-A set makes a pod anew on its node: in place of one that ends, in a rollout, or where it lacks one. That pod
-can go nowhere else. The filter knows only pods that are there, so it is asked without these: a node that it
-leaves, and that would then lack room for one of them, takes no replacement.
+A set makes a pod anew on its node: in place of one that ends, in a rollout, or where it lacks one. That pod,
+and one that waits for its node, can go nowhere else. The filter knows only pods that are there, so it is
+asked without these: a node that it leaves, and that would then lack room for one of them, takes no
+replacement.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NOTHING: Mapping[str, Ints] = {}
 
 
 class Coming(Struct, frozen=True, eq=False):
-    """A DaemonSet's next pods, as they may be made. bool[N]: nodes on which it lacks one, on which one is
+    """A DaemonSet's next pods, as they may be made. bool[N]: nodes on which none runs yet, on which one is
     to grow, and on which one is made anew that others can be in the way of by more than room."""
 
     daemons: Workload
@@ -94,9 +95,14 @@ class _Making:
     """`DaemonRoom` in the making."""
 
     def __init__(
-        self, state: ClusterState, static: Callable[[PodTemplate], Bools], replacements: Replacements
+        self,
+        state: ClusterState,
+        static: Callable[[PodTemplate], Bools],
+        fits: Callable[[PodTemplate], Bools],
+        replacements: Replacements,
     ) -> None:
-        self._state, self._static, self._replacements, table = state, static, replacements, state.table
+        self._state, self._static, self._fits, table = state, static, fits, state.table
+        self._replacements = replacements
         self._new = np.array(table.answers(set_up_by)) > state.snapshot.now
         self._there = np.array(table.answers(_is_there), dtype=np.bool_)
         self.kept = defaultdict[str, Ints](lambda: np.zeros(table.size, np.int64))
@@ -107,17 +113,21 @@ class _Making:
     def add(self, w: Workload, template: PodTemplate, live: Sequence[Alike], over: Sequence[Pod]) -> None:
         """One more set with its template and its pods."""
         index, none = self._state.table.index, self._state.table.none
-        covered, grows = none.copy(), none.copy()
+        covered, waits, grows = none.copy(), none.copy(), none.copy()
         for some in live:
             on = {p.node_name for p in some.pods}
             meant = _meant_for(some.template) if "" in on else frozenset[str]()
             covered[[index[n] for n in on | meant if n in index]] = True
+            waits[[index[n] for n in meant if n in index]] = True
         lacks = self._lacks(w, template, covered)
         self.short |= lacks & self._new
         lacks, rolls = lacks & ~self._new, _rolls(w)
-        if not (rolls or lacks.any()):
+        if not (rolls or lacks.any() or waits.any()):
             return
         made, then = self._next(w, template, [*(p for some in live for p in some.pods), *over])
+        for t in made if waits.any() else ():
+            # One that fits is about to be placed as any other that waits.
+            lacks |= waits & self._static(t) & ~self._fits(t)
         for some in live if rolls else ():
             now = dict(self._state.holds(some.template))
             if more := {r: n - now.get(r, 0) for r, n in then.items() if n > now.get(r, 0)}:
@@ -160,13 +170,15 @@ class _Making:
 def room_for_daemons(
     state: ClusterState,
     static: Callable[[PodTemplate], Bools],
+    fits: Callable[[PodTemplate], Bools],
     replacements: Replacements,
     workloads: Iterable[Workload],
     live: Iterable[Alike],
     over: Iterable[Pod],
 ) -> DaemonRoom:
     """The room, with `over`, the pods that are finished or end, and `live`, the others. `static`: the nodes
-    that would take a pod. A set without any pod keeps none: perhaps none can be made."""
+    that would take a pod if they were empty; `fits`: as they are. A set without any pod keeps none: perhaps
+    none can be made."""
     sets = {w.metadata.uid: w for w in workloads if w.kind == "DaemonSet"}
     alive, ended = defaultdict[str, list[Alike]](list), defaultdict[str, list[Pod]](list)
     for some in live if sets else ():
@@ -175,7 +187,7 @@ def room_for_daemons(
     for pod in over if sets else ():
         if pod.owner is not None and pod.owner.uid in sets:
             ended[pod.owner.uid].append(pod)
-    making = _Making(state, static, replacements)
+    making = _Making(state, static, fits, replacements)
     for uid in dict.fromkeys((*alive, *ended)):
         w = sets[uid]
         if w.template is not None and w.metadata.deletion_timestamp is None:

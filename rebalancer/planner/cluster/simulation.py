@@ -251,7 +251,9 @@ class Simulation:
 
     def keep_for_daemons(self, sets: Iterable[Workload], live: Iterable[Alike], over: Iterable[Pod]) -> None:
         """Room is kept for what pods of DaemonSets are yet to take, as they and these pods are now."""
-        self.daemons = room_for_daemons(self.state, self.static, self._replacements, sets, live, over)
+        self.daemons = room_for_daemons(
+            self.state, self.static, self._fits, self._replacements, sets, live, over
+        )
         self.starting = self._setting_up | self.daemons.short
         self.barred = self.leaving | self.starting | self.failing | self.expiring
 
@@ -307,6 +309,9 @@ class Simulation:
         """What pods may request of a resource on every node."""
         return int(self.state.allocatable(resource).min(initial=MOST))
 
+    def _fits(self, template: PodTemplate) -> Bools:
+        return self.framework(template).feasible(template)
+
     def _bare_feasible(self, template: PodTemplate) -> Bools:
         if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):
             template = msgspec.structs.replace(template, affinity=Affinity(node_affinity=a.node_affinity))
@@ -351,7 +356,7 @@ class Simulation:
         if not len(found):
             return ""
         name, who = self.state.table.names[found[0]], self.daemons.who(int(found[0]))
-        return f"{name}, where DaemonSet {who} is yet to make a pod that needs room"
+        return f"{name}, where a pod of DaemonSet {who} that needs room is yet to come"
 
     def refuses(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes on which such a replacement may not land, though the filter may leave them."""

@@ -27,6 +27,7 @@ from tests.support.build import (
     node_pool,
     nodes,
     objects,
+    pod,
     snapshot,
     workload,
 )
@@ -176,7 +177,7 @@ def joined(
     for how in agents:
         found.append(new := deepcopy(of_set))
         new["metadata"] |= {"name": f"agent-{how}", "uid": how}
-        new["spec"] |= {"nodeName": "b-0"} if how != "waits" else PINNED
+        new["spec"] |= {"nodeName": "b-0"} if how != "waits" else {"affinity": pinned("b-0")}
         if how == "waits":
             del new["spec"]["nodeName"]
             new["status"] = {"phase": "Pending"}
@@ -187,9 +188,11 @@ def joined(
     return found
 
 
-FIELD = {"key": "metadata.name", "operator": "In", "values": ["b-0"]}
-REQUIRED = {"nodeSelectorTerms": [{"matchFields": [FIELD]}]}
-PINNED = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED}}}
+def pinned(to: str) -> Json:
+    """The affinity of a DaemonSet's pod."""
+    field = {"key": "metadata.name", "operator": "In", "values": [to]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 @pytest.mark.parametrize(
@@ -222,6 +225,8 @@ LONG_THERE: dict[str, tuple[list[Any], int]] = {
     "its agent ends, as in a rolling update": (OLD("ends", status=BOTH), 0),
     "one ends, and the next one is there": (OLD("ends", "runs", status=BOTH, cpu="600m"), 1),
     "one has failed, and the next one waits": (OLD("failed", "waits", status=BOTH, cpu="400m"), 1),
+    "it waits, and both have room": (OLD("waits", status=BOTH, cpu="400m"), 1),
+    "it waits, and both have no room": (OLD("waits", status=BOTH), 0),
     "the other node's agent is one too many": (OLD(status=ELSEWHERE), 0),
     "none is wanted there": (OLD(status=ONE), 1),
     "none was, before the set was changed": (OLD(status=ONE | {"observedGeneration": 0}), 0),
@@ -251,6 +256,7 @@ def rolling(
     cpu: str = "2",
     grows: str = "1200m",
     lacks: str = "",
+    waits: str = "",
     ends: str = "",
     strategy: str = "RollingUpdate",
     admitted: Callable[[Json], Json] = lambda o: o,
@@ -259,7 +265,8 @@ def rolling(
 ) -> Snapshot:
     """Zone a is crowded by each of `webs`, beside an agent of 500m on each node, whose set's template wants
     `grows` by now. c-1 has `cpu`. `status`: what the agents' controller says; on the node `lacks`
-    there is no agent, on `ends` it ends. `admitted`: set and pods, as they are then."""
+    there is no agent, for `waits` one waits, on `ends` it ends. `admitted`: set and pods, as they are
+    then."""
     crowd = {"a-0": pods, "b-0": pods - 2}
     spread = [workload(w).requests(cpu="1").spread("zone", 1).placed(crowd) for w in webs or ["web"]]
     agent = daemon_set("agent").requests(cpu="500m").placed({f"{z}-{i}": 1 for z in "abc" for i in (0, 1)})
@@ -271,11 +278,23 @@ def rolling(
             o["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 6, **status}
         elif o["spec"]["nodeName"] == ends:
             o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
+        elif o["spec"]["nodeName"] == waits:
+            o["spec"] |= {"affinity": pinned(waits), "nodeName": ""}
+            o["spec"]["containers"][0]["resources"]["requests"]["cpu"] = grows
+            o["status"] = {"phase": "Pending"}
         if o["kind"] == "DaemonSet" or o["spec"]["nodeName"] != lacks:
             found.append(admitted(o))
     return snapshot(found, more)
 
 
+def a_port(o: Json) -> Json:
+    spec = o["spec"]["template"]["spec"] if o["kind"] == "DaemonSet" else o["spec"]
+    spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    return o
+
+
+BESIDE = objects(pod("beside").requests(cpu="1").on("c-1"))
+WITH_A_PORT = objects(pod("beside").requests(cpu="600m").host_port(80).on("c-1"))
 AGENTS: dict[str, tuple[Snapshot, str]] = {
     "it grows by more than a node has left beside a replacement": (rolling(), "c-1"),
     "it grows by less": (rolling(grows="1"), ""),
@@ -284,6 +303,9 @@ AGENTS: dict[str, tuple[Snapshot, str]] = {
     "all pods were made anew, and something else made them smaller": (rolling(updatedNumberScheduled=6), ""),
     "one lacks, and both have room": (rolling(grows="1", lacks="c-1"), ""),
     "one lacks, and the next one takes more": (rolling(grows="1001m", lacks="c-1"), "c-1"),
+    "one waits for room": (rolling(grows="1001m", waits="c-1", more=BESIDE), "c-1"),
+    "one waits for a port": (rolling(grows="500m", waits="c-1", admitted=a_port, more=WITH_A_PORT), "c-1"),
+    "one waits for more than its node has": (rolling(grows="2001m", waits="c-1", more=BESIDE), ""),
     "one ends, and the next one takes what it held": (rolling(grows="1", ends="c-1"), ""),
     "one ends, and the next one takes more": (rolling(grows="1001m", ends="c-1"), "c-1"),
 }
@@ -297,10 +319,8 @@ def test_a_move_that_could_take_the_room_of_a_daemon_to_come_is_not_made(
     found = plan(cluster)
     assert [m.destinations for m in found.moves] == ([] if full else [("c-0", "c-1")])
     said = {(b.reason.code.value, b.reason.message) for b in found.blocked}
-    why = (
-        f"its replacement could land on {full}, where DaemonSet default/agent is yet to make a pod that needs"
-    )
-    assert said == ({("node-starting", f"{why} room")} if full else set())
+    why = f"its replacement could land on {full}, where a pod of DaemonSet default/agent that needs room is"
+    assert said == ({("node-starting", f"{why} yet to come")} if full else set())
 
 
 def a_sidecar(o: Json) -> Json:

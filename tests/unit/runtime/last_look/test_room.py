@@ -323,7 +323,9 @@ def test_room_that_a_daemon_set_has_come_to_need_is_not_taken() -> None:
     w.cluster = msgspec.structs.replace(before, workloads=(*others, *snapshot(agents).workloads))
     reason = w.look.why_not(move)
     assert reason is not None
-    assert "could land on b-0, where DaemonSet default/agent is yet to make a pod" in reason.message
+    assert (
+        "could land on b-0, where a pod of DaemonSet default/agent that needs room is yet" in reason.message
+    )
     w.cluster = before
     assert w.code(move) is None
     old = next(p for p in w.pods.values() if p.name.startswith("agent") and p.node_name == "b-0")
