@@ -222,7 +222,7 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
         """Whether its Ready condition is True; a node that reports no condition counts as ready."""
         return all(c.status == "True" for c in self.status.conditions if c.type == "Ready")
 
-    @property
+    @cached_property
     def ready_since(self) -> float | None:
         """Since when its Ready condition is True, in epoch seconds; None if it is not, or does not say."""
         times = [

@@ -6,7 +6,7 @@
   rested on is as it was (`Fingerprints`), or nobody can tell, but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
   else undoes them. The owner waits as long as that, too.
-- Stabilization: the violation is too young, or it is by a domain that has come back and not settled yet.
+- Stabilization: the violation is too young, or a domain that came back has not settled (`stabilization`).
 - Undone moves: the domain where the replacements landed shrank soon after. The more often, the longer.
 - A domain that is out: all its nodes were shut, or somebody has said so.
 """
@@ -251,130 +251,6 @@ def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
     return replace(first, message=f"{first.message}; {more} until then or longer")
 
 
-# How long a violation must last before anything is evicted because of it, and a domain that came back must
-# be there before it is used.
-
-
-class Onset(Struct, frozen=True):
-    """That watches have seen a violation begin: so many seconds ago, and whether nodes made it, not pods."""
-
-    ago: float
-    by_nodes: bool
-
-
-class Followed(Struct, frozen=True):
-    """What watches know of the present violations. `unbroken`: for how many seconds they have missed nothing.
-    `onsets`: constraint id → how it began, if it did meanwhile. Without watches nothing is known."""
-
-    unbroken: float = -inf
-    onsets: Mapping[str, Onset] = {}
-
-
-UNSEEN = Followed()
-
-
-def first_seen(
-    ledger: Ledger, violated: Mapping[str, float | None], followed: Followed = UNSEEN, *, now: float
-) -> dict[str, float]:
-    """When each present violation began: constraint id → epoch seconds. The ledger stores the result.
-
-    `violated`: id of each violated constraint → when the youngest counted pod was created, None if unknown.
-    One that the ledger knows is no older than that pod, unless watches have followed it since the ledger
-    was written: it may have ended in between. One that it does not know is as old as that pod where it has
-    never looked for violations, and otherwise begins now.
-    """
-    since: dict[str, float] = {}
-    for constraint, youngest in violated.items():
-        known, onset = ledger.violated.get(constraint), followed.onsets.get(constraint)
-        if onset is not None:
-            began = now - onset.ago
-        elif known is not None:
-            missed = now - followed.unbroken > ledger.looked
-            began = max(known, youngest) if missed and youngest is not None else known
-        else:
-            began = youngest if youngest is not None and not ledger.looked else now
-        since[constraint] = min(began, now)  # a clock that was set back does not lengthen the wait
-    return since
-
-
-class Arrival(Struct, frozen=True):
-    """A domain that came back, or was opened, not long ago. Epoch seconds.
-
-    `at`: since when one of its nodes can be used. `usable`: from when on it may be used. `settled`: from when
-    on a violation that came with it need not last; infinity while a node of it is not Ready, or is shut.
-    """
-
-    at: float
-    usable: float
-    settled: float
-
-    def later(self, other: Arrival) -> Arrival:
-        """Both as one."""
-        return Arrival(
-            min(self.at, other.at), max(self.usable, other.usable), max(self.settled, other.settled)
-        )
-
-
-_AHEAD = 60.0
-"""Seconds by which the clock of a node may be ahead; from then on what it says is not known."""
-
-
-def arrival(
-    nodes: Sequence[Node], openings: Mapping[str, Opening], rules: HistoryRules, now: float, *, latest: float
-) -> Arrival | None:
-    """Whether and when the domain with these nodes, of which one is Ready, has arrived.
-
-    It came back if all of them that are Ready became so lately. Until the others are, it is not used for as
-    long as that counts as lately: they may never come.
-    """
-    since = [n.ready_since or 0.0 for n in nodes if n.ready]
-    ready = [at if at <= latest + _AHEAD else 0.0 for at in since]
-    lately, first = max(rules.stabilization, rules.settle), min(ready)
-    if now - first < lately:
-        if len(ready) < len(nodes):
-            return Arrival(first, first + lately, inf)
-        settled = max(ready) + rules.settle
-        return Arrival(first, settled, settled)
-    opening = opening_for(openings, ())
-    if len(nodes) < _FEWEST or opening is None or opening.shut or opening.opened <= 0:
-        return None
-    if now - opening.opened >= rules.stabilization:
-        return None
-    shut = any(n.shut_by for n in nodes)
-    return Arrival(opening.opened, -inf, inf if shut else opening.opened + rules.settle)
-
-
-def stabilizing(
-    since: float,
-    rules: HistoryRules,
-    now: float,
-    arrived: Arrival | None = None,
-    *,
-    came_with_it: bool = False,
-) -> Reason | None:
-    """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted enough.
-
-    `arrived`: the domains with the fewest pods, if all of them have arrived lately. `came_with_it`: whether
-    the violation did.
-    """
-    lasted = since + rules.stabilization
-    end = lasted
-    if arrived is not None:
-        end = max(arrived.usable, min(lasted, arrived.settled) if came_with_it else lasted)
-    if now >= end:
-        return None
-    if end != lasted:
-        why = f"nodes of a domain that is back have to be Ready, and open, for {rules.settle:.0f} s"
-        remedy = f"wait, or shorten schedule.nodeSettle; {ATTENDED}"
-    else:
-        why = (
-            f"its violation is not known from before {moment(since, now)} and has to last "
-            f"{rules.stabilization:.0f} s"
-        )
-        remedy = f"wait, or shorten evictions.stabilization; {ATTENDED}"
-    return wait(ReasonCode.STABILIZING, why, end, now, remedy)
-
-
 # Moves that were undone because the domain where the replacement had landed shrank soon after.
 #
 # An outage comes again, or an autoscaler that consolidates removes what spreading has filled. That says
@@ -438,7 +314,7 @@ def _back_since(nodes: Iterable[Node], keys: set[str]) -> dict[str, float]:
     for node in nodes:
         for key in keys & node.labels.keys():
             times[f"{key}={node.labels[key]}"].append(node.ready_since or 0.0)
-    return {domain: min(since) for domain, since in times.items() if len(since) >= _FEWEST}
+    return {domain: min(since) for domain, since in times.items() if len(since) >= FEWEST}
 
 
 def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: float) -> Entry:
@@ -547,7 +423,7 @@ def why(pair: Pair, undone: Undone, now: float, *, waited: bool = False) -> Reas
 # Their pods count for every spread and budget, although nobody uses them, and all is otherwise once the
 # domain is open again. What was never open to a pod, such as a pool of its own taint, is not out to it.
 
-_FEWEST = 2
+FEWEST = 2
 """Nodes of a domain that can be out: a single node that is shut is a node."""
 ANY_POD = PodTemplate(namespace="", labels={}, requests={})
 """One that any node would take."""
@@ -634,7 +510,7 @@ def out_for(
         elif size[d]:
             found[d] = _by_hand(d, say, until, now)
     for domain, at in shut.items():
-        if size[domain] >= _FEWEST and domain not in found:
+        if size[domain] >= FEWEST and domain not in found:
             why = f"{domain} is out: none of its nodes has been open since {moment(at, now)}"
             found[domain] = wait(ReasonCode.DOMAIN_OUT, why, at + out_wait, now, _OUT)
     return found

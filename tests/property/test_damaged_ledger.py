@@ -25,7 +25,8 @@ from rebalancer.policy.ledger import (
     owner_id,
 )
 from rebalancer.policy.options import Times
-from rebalancer.policy.waits import HistoryRules, first_seen, waiting_owners
+from rebalancer.policy.stabilization import Followed, first_seen
+from rebalancer.policy.waits import HistoryRules, waiting_owners
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
 
@@ -116,7 +117,10 @@ def at_least_as_strict(found: Memory, usual: Memory) -> None:
         for m in (found, usual)
     ]
     assert rest[0].keys() >= rest[1].keys()
-    since = [first_seen(m.ledger, {"zone": 0.0, "host": 0.0, "x": 0.0}, now=NOW) for m in (found, usual)]
+    since = [
+        first_seen(m.ledger, {"zone": 0.0, "host": 0.0, "x": 0.0}, Followed(), now=NOW)
+        for m in (found, usual)
+    ]
     assert all(since[0][k] >= at for k, at in since[1].items())
 
 

@@ -43,9 +43,9 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Earlier, Method, Refused
 from rebalancer.policy.release import released
+from rebalancer.policy.stabilization import Followed
 from rebalancer.policy.waits import (
     Account,
-    Followed,
     HistoryRules,
     Paused,
     account,
@@ -60,7 +60,14 @@ from rebalancer.policy.waits import (
     waiting_owners,
 )
 from rebalancer.runtime.cycle.clock import Clock, LastSent
-from rebalancer.runtime.cycle.owners_that_wait import not_read, released_owners, same_keys, undone, young
+from rebalancer.runtime.cycle.owners_that_wait import (
+    not_read,
+    released_owners,
+    same_keys,
+    undone,
+    unsettled,
+    young,
+)
 from rebalancer.runtime.cycle.replacements import MIGRATION
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts, release_beyond, witness
 from rebalancer.runtime.cycle.shared_ledger import SharedLedger
@@ -261,10 +268,12 @@ class Memory(SharedLedger):
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
         more.append(self.refusing)
-        if rules.stabilization > 0 or rules.settle > 0:
+        if rules.stabilization > 0:
             since, unripe = young(snapshot, plan, self.ledger, rules, self.followed(), now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
             more.append(unripe)
+        if rules.settle > 0:
+            more.append(unsettled(snapshot, plan, self.ledger, rules, now=now, latest=latest))
         for each in more:
             for owner, reason in each.items():
                 found.setdefault(owner, []).append(reason)

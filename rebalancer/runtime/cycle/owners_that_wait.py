@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from math import inf
 
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
@@ -15,20 +18,11 @@ from rebalancer.policy.ledger import Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
-from rebalancer.policy.waits import (
-    Arrival,
-    Followed,
-    HistoryRules,
-    arrival,
-    pairs,
-    stabilizing,
-    undone_pairs,
-    why,
-)
-from rebalancer.policy.waits import first_seen as first_violated
+from rebalancer.policy.stabilization import Arrival, Followed, arrival, settling, stabilizing
+from rebalancer.policy.stabilization import first_seen as first_violated
+from rebalancer.policy.waits import HistoryRules, pairs, undone_pairs, why
 
-# Violations that are too young to act on: a rollout or an autoscaler may still be at work. And those that
-# only a domain can mend which has just come back: the next outage of it may be near.
+# Violations that are too young to act on, and domains that have just come back.
 
 
 def young(
@@ -50,25 +44,14 @@ def young(
     results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
     counted = _counted(snapshot, results)
     since = first_violated(ledger, {i: _youngest(of) for i, of in counted.items()}, followed, now=latest)
-    domains = {
-        key: _domains(snapshot.nodes, key) for key in {c.constraint.topology_key for c in results.values()}
-    }
-    arrivals = {
-        key: {
-            d: arrival(nodes, ledger.openings.get(f"{key}={d}", {}), rules, now, latest=latest)
-            for d, nodes in of.items()
-        }
-        for key, of in domains.items()
-    }
+    arrivals = Arrivals(snapshot, ledger, rules, now, latest=latest)
+    movers = {constraint_id(plan.constraints[i].constraint): m for m in plan.moves for i in m.fixes}
     reasons: dict[str, Reason] = {}
     for i, result in results.items():
-        key, onset = result.constraint.topology_key, followed.onsets.get(i)
-        lowest = _lowest(result, domains[key])
-        arrived, came = _together(arrivals[key][d] for d in lowest), False
-        if arrived is not None and onset is not None and onset.by_nodes:
-            there = {n.name for d in lowest for n in domains[key][d]}
-            came = _new(counted[i], there, arrived.at)
-        if (reason := stabilizing(since[i], rules, now, arrived, came_with_it=came)) is not None:
+        settled, onset = inf, followed.onsets.get(i)
+        if onset is not None and onset.by_nodes and i in movers:
+            settled = arrivals.settled(result, movers[i].replacement, counted[i])
+        if (reason := stabilizing(since[i], rules, now, settled)) is not None:
             reasons[i] = reason
     if not reasons:
         return since, {}
@@ -83,36 +66,82 @@ def young(
     return since, found
 
 
-def _new(counted: Iterable[Alike], nodes: Set[str], since: float) -> bool:
-    """Whether none of the pods on these nodes is from before: where one is, the nodes were hardly away."""
-    pods = (p for some in counted for p in some.pods if p.node_name in nodes)
-    return all(p.created is not None and p.created >= since for p in pods)
-
-
-def _domains(nodes: Iterable[Node], key: str) -> dict[str, list[Node]]:
-    """Domain of this key → its nodes, where one of them is Ready."""
-    found: dict[str, list[Node]] = defaultdict(list)
-    for node in nodes:
-        if key in node.labels:
-            found[node.labels[key]].append(node)
-    return {d: there for d, there in found.items() if any(n.ready for n in there)}
-
-
-def _lowest(result: ConstraintResult, usable: Container[str]) -> list[str]:
-    """Of the usable domains those with the fewest pods."""
-    counts = {d: n for d, n in result.domains.items() if d in usable}
-    fewest = min(counts.values(), default=0)
-    return [d for d, n in counts.items() if n == fewest]
-
-
-def _together(arrivals: Iterable[Arrival | None]) -> Arrival | None:
-    """Several domains as one; None where one of them has not arrived lately, or there is none."""
-    found: Arrival | None = None
-    for each in arrivals:
-        if each is None:
-            return None
-        found = each if found is None else found.later(each)
+def unsettled(
+    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
+) -> dict[str, Reason]:
+    """Owner → why it is left alone: a replacement could land in a domain that has just come back. Of nodes as
+    domains some come all the time: all that it could land on have to be such."""
+    arrivals, found = Arrivals(snapshot, ledger, rules, now, latest=latest), dict[str, Reason]()
+    for move in plan.moves:
+        for key in {plan.constraints[i].constraint.topology_key for i in move.fixes}:
+            there = arrivals.unsettled(key, move.replacement)
+            into = [d for d, (_, nodes) in there.items() if not nodes.isdisjoint(move.destinations)]
+            if into and (key != HOSTNAME or len(into) == len(move.destinations)):
+                until = (min if key == HOSTNAME else max)(there[d][0] for d in into)
+                found.setdefault(move.owner.key, settling(until, rules, now))
     return found
+
+
+class Arrivals:
+    """Of the domains of a snapshot, each looked at once for a template."""
+
+    def __init__(
+        self, snapshot: Snapshot, ledger: Ledger, rules: HistoryRules, now: float, *, latest: float
+    ) -> None:
+        self._nodes, self._openings, self._rules = snapshot.nodes, ledger.openings, rules
+        self._now, self._latest = now, latest
+        lately = now - max(rules.stabilization, rules.settle)
+        self._fresh = [n for n in snapshot.nodes if (n.ready_since or 0.0) > lately]
+        self._domains: dict[str, dict[str, list[Node]]] = {}
+        self._found: dict[tuple[str, str, int], tuple[PodTemplate, Arrival | None]] = {}
+        self._unsettled: dict[tuple[str, int], dict[str, tuple[float, frozenset[str]]]] = {}
+
+    def unsettled(self, key: str, template: PodTemplate) -> Mapping[str, tuple[float, frozenset[str]]]:
+        """The domains of this key that are not to be used yet: until when, and their nodes."""
+        if (key, id(template)) not in self._unsettled:
+            found = {}
+            for d in dict.fromkeys(n.labels[key] for n in self._fresh if key in n.labels):
+                arrived = self.of(key, d, template)
+                if arrived is not None and self._now < arrived.usable:
+                    found[d] = arrived.usable, frozenset(n.name for n in self._of(key)[d])
+            self._unsettled[key, id(template)] = found
+        return self._unsettled[key, id(template)]
+
+    def of(self, key: str, domain: str, template: PodTemplate) -> Arrival | None:
+        """A domain as pods of the template see it; None if it has not arrived lately."""
+        found = self._found.get((key, domain, id(template)))
+        if found is None:
+            nodes, openings = self._of(key)[domain], self._openings.get(f"{key}={domain}", {})
+            arrived = arrival(nodes, template, openings, self._rules, self._now, latest=self._latest)
+            found = self._found[key, domain, id(template)] = template, arrived
+        return found[1]
+
+    def settled(self, result: ConstraintResult, template: PodTemplate, counted: Iterable[Alike]) -> float:
+        """From when on a violation that came with the domains with the fewest pods need not last; infinity
+        if one of them has not arrived lately, or a pod there is from before: then it was hardly away."""
+        key = result.constraint.topology_key
+        domains = {d: nodes for d, nodes in self._of(key).items() if any(n.ready for n in nodes)}
+        counts = {d: n for d, n in result.domains.items() if d in domains}
+        fewest = min(counts.values(), default=0)
+        lowest = [d for d, n in counts.items() if n == fewest]
+        every = [self.of(key, d, template) for d in lowest]
+        arrived = [a for a in every if a is not None]
+        if not arrived or len(arrived) < len(every):
+            return inf
+        last = reduce(Arrival.later, arrived)
+        there = {n.name for d in lowest for n in domains[d]}
+        pods = (p for some in counted for p in some.pods if p.node_name in there)
+        began = (p.created if p.started is None else p.started for p in pods)
+        return last.settled if all(at is not None and at >= last.at for at in began) else inf
+
+    def _of(self, key: str) -> dict[str, list[Node]]:
+        """Domain of this key → its nodes."""
+        if key not in self._domains:
+            self._domains[key] = defaultdict(list)
+            for node in self._nodes:
+                if key in node.labels:
+                    self._domains[key][node.labels[key]].append(node)
+        return self._domains[key]
 
 
 def _counted(snapshot: Snapshot, results: Mapping[str, ConstraintResult]) -> dict[str, list[Alike]]:

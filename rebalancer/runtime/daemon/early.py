@@ -32,7 +32,8 @@ from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.policy.evictable import Evictable, next_change
 from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.owners import topmost
-from rebalancer.policy.waits import Followed, Onset, end_of
+from rebalancer.policy.stabilization import Followed, Onset
+from rebalancer.policy.waits import end_of
 from rebalancer.runtime.cycle.gates import PASSING
 from rebalancer.settings.settings import Schedule
 from rebalancer.spread.arrays import Bools
@@ -79,6 +80,8 @@ class SpreadNow:
         self._now: Mapping[str, Mapping[Constraint, int]] | None = None
         self._began: dict[Constraint, tuple[float, bool]] = {}
         """Of those whose beginning was seen: when, and whether by nodes."""
+        self._hidden = set[Constraint]()
+        """Those that nodes have ended and had not made: nodes do not make them when they come again."""
         self._since = self._not_before = 0.0
         self._lock = threading.RLock()
         self._cache = cache
@@ -148,14 +151,18 @@ class SpreadNow:
         if self._index is None:
             return
         excess, now = self._index.excess(), self._monotonic()
+        every = {c for of in excess.values() for c in of}
         if self._now is None:
-            self._since, self._began = now, {}
+            # What was missed may have ended them, and not made them older.
+            self._since, self._hidden = now, set()
+            self._began = {c: (at, False) for c, (at, _) in self._began.items() if c in every}
         else:
             # What was kept for a moment in between has begun anew.
-            known = {c for of in self._now.values() for c in of} - self._index.kept
-            every = {c for of in excess.values() for c in of}
-            self._began = {c: at for c, at in self._began.items() if c in known and c in every}
-            self._began |= dict.fromkeys(every - known, (now, by_nodes))
+            known, began = {c for of in self._now.values() for c in of} - self._index.kept, self._began
+            self._began = {c: at for c, at in began.items() if c in known and c in every}
+            self._began |= {c: (now, by_nodes and c not in self._hidden) for c in every - known}
+            self._hidden |= {c for c in known - every if by_nodes and not began.get(c, (now, False))[1]}
+            self._hidden -= every
         self._index.kept.clear()
         self._now = excess
 

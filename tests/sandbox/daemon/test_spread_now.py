@@ -125,9 +125,43 @@ def test_how_a_violation_began_is_known_to_the_moment() -> None:
         assert f.spread.followed().unbroken == 70
         f.spread.forget()
         f.at += 5
-        assert f.onsets() == [], "what it was between two looks is not known"
+        assert f.onsets() == [(25.0, False)], "it is no older for what was missed"
         f.at += 1
         assert f.spread.followed().unbroken == 1
+
+
+def test_nodes_that_hide_a_violation_for_a_moment_have_not_made_it() -> None:
+    """The domain without a pod counts only while the pods tolerate what its nodes are tainted with."""
+    web = workload("web").spread("zone", 1, taints_policy="Honor")
+    with followed(*nodes(a=1, b=1, c=1), web.placed({"a-0": 3, "b-0": 3, "c-0": 3})) as f:
+
+        def taints(*taints: Any) -> None:
+            f.server.store.modify("Node", "c-0", "", lambda n: n["spec"].update(taints=taints))
+
+        assert f.excess() == 0
+        taints(TAINT)
+        assert f.onsets() == []
+        for name in ("web-00006", "web-00007", "web-00008"):
+            f.server.store.delete("Pod", name, "default")
+        taints()
+        assert f.onsets() == [(0.0, True)], "it was kept before: the zone came back"
+        f.at += 5
+        taints(TAINT)
+        assert f.onsets() == []
+        taints()
+        assert f.onsets() == [(0.0, True)]
+        f.server.store.create(new(pod("more").labels(app="web").on("a-0")))
+        f.server.store.create(new(pod("one").labels(app="web").on("c-0")))
+        f.server.store.create(new(pod("two").labels(app="web").on("c-0")))
+        f.server.store.create(new(pod("three").labels(app="web").on("c-0")))
+        assert f.onsets() == []
+        for name in ("one", "two", "three"):
+            f.server.store.delete("Pod", name, "default")
+        assert f.onsets() == [(0.0, False)]
+        taints(TAINT)
+        assert f.onsets() == []
+        taints()
+        assert f.onsets() == [(0.0, False)], "pods had made it"
 
 
 def test_nothing_is_said_while_the_watches_are_not_current() -> None:

@@ -39,15 +39,8 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import (
-    Followed,
-    HistoryRules,
-    Onset,
-    first_seen,
-    held_back,
-    stabilizing,
-    waiting_owners,
-)
+from rebalancer.policy.stabilization import Followed, Onset, first_seen, stabilizing
+from rebalancer.policy.waits import HistoryRules, held_back, waiting_owners
 from tests.support.build import deployment, node, nodes, objects, snapshot, workload
 
 NOW = 1_000_000.0

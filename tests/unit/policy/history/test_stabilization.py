@@ -10,20 +10,22 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta
+from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta, Taint
 from rebalancer.policy.ledger import Opening
-from rebalancer.policy.waits import Arrival, HistoryRules, arrival, end_of, stabilizing
+from rebalancer.policy.stabilization import Arrival, arrival, stabilizing
+from rebalancer.policy.waits import ANY_POD, HistoryRules, end_of
 
 NOW = 10_000.0
 RULES = HistoryRules(stabilization=180, settle=10)
 OPENED, ALWAYS = {"": Opening(NOW - 30)}, {"": Opening()}
 
 
-def node(ready_for: float | None, status: str = "True", *, cordoned: bool = False) -> Node:
+def node(ready_for: float | None, status: str = "True", *, cordoned: bool = False, taint: str = "") -> Node:
     at = datetime.fromtimestamp(NOW - ready_for, UTC) if ready_for is not None else None
     ready = Condition(type="Ready", status=status, last_transition_time=at)
     made = Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(ready,)))
-    return replace(made, spec=replace(made.spec, unschedulable=cordoned))
+    taints = (Taint(taint, "NoSchedule"),) if taint else ()
+    return replace(made, spec=replace(made.spec, unschedulable=cordoned, taints=taints))
 
 
 def back(at: float, settled: float) -> Arrival:
@@ -36,6 +38,14 @@ DOMAINS: dict[str, tuple[list[Node], Mapping[str, Opening], Arrival | None]] = {
     "all nodes are Ready for half a minute": ([node(30), node(40)], {}, back(NOW - 40, NOW - 20)),
     "one is Ready for five seconds only": ([node(30), node(5)], {}, back(NOW - 30, NOW + 5)),
     "one was Ready all the time": ([node(30), OLD], {}, None),
+    "one that the pod cannot use was": ([node(30), node(5000, taint="x")], {}, back(NOW - 30, NOW - 20)),
+    "one that is cordoned was": ([node(30), node(5000, cordoned=True)], {}, back(NOW - 30, NOW - 20)),
+    "one is not Ready, as its taint says": (
+        [node(30), node(60, "False", taint="node.kubernetes.io/not-ready")],
+        {},
+        Arrival(NOW - 30, NOW + 150, inf),
+    ),
+    "none that the pod can use is Ready": ([node(60, "False"), node(5, taint="x")], {}, None),
     "one is not Ready yet": ([node(30), node(60, "False")], {}, Arrival(NOW - 30, NOW + 150, inf)),
     "one has not become Ready for too long": ([node(180), node(60, "False")], {}, None),
     "since when it is Ready is not known": ([node(None)], {}, None),
@@ -51,45 +61,37 @@ DOMAINS: dict[str, tuple[list[Node], Mapping[str, Opening], Arrival | None]] = {
 @pytest.mark.parametrize("sentence", DOMAINS)
 def test_a_domain_arrives(sentence: str) -> None:
     nodes, openings, expected = DOMAINS[sentence]
-    assert arrival(nodes, openings, RULES, NOW, latest=NOW) == expected
+    assert arrival(nodes, ANY_POD, openings, RULES, NOW, latest=NOW) == expected
 
 
 def test_without_stabilization_a_domain_has_to_settle_too() -> None:
     rules = replace(RULES, stabilization=0.0)
-    assert arrival([node(5), node(3)], {}, rules, NOW, latest=NOW) == back(NOW - 5, NOW + 7)
-    assert arrival([node(30)], {}, rules, NOW, latest=NOW) is None
+    assert arrival([node(5), node(3)], ANY_POD, {}, rules, NOW, latest=NOW) == back(NOW - 5, NOW + 7)
+    assert arrival([node(30)], ANY_POD, {}, rules, NOW, latest=NOW) is None
 
 
 def test_a_node_whose_clock_is_far_ahead_says_nothing() -> None:
     ahead = [node(-3600)]
-    assert arrival(ahead, {}, RULES, NOW, latest=NOW) is None
-    assert arrival(ahead, {}, RULES, NOW, latest=NOW + 3600) == back(NOW + 3600, NOW + 3610), (
+    assert arrival(ahead, ANY_POD, {}, RULES, NOW, latest=NOW) is None
+    assert arrival(ahead, ANY_POD, {}, RULES, NOW, latest=NOW + 3600) == back(NOW + 3600, NOW + 3610), (
         "or ours is behind"
     )
 
 
-SETTLED, UNSETTLED = back(NOW - 40, NOW - 20), back(NOW - 5, NOW + 5)
-PARTLY, OPEN = Arrival(NOW - 30, NOW + 150, inf), Arrival(NOW - 5, -inf, NOW + 5)
-# Its age, the domain that arrived, whether it came with that; until when it waits, and for what.
-WAITS: dict[str, tuple[float, Arrival | None, bool, tuple[float, str] | None]] = {
-    "a young one lasts": (2, None, False, (178, "evictions.stabilization")),
-    "an old one has lasted": (180, None, False, None),
-    "one that came with a settled domain need not last": (2, SETTLED, True, None),
-    "one that pods made lasts, whatever came back": (2, SETTLED, False, (178, "evictions.stabilization")),
-    "one that came with a domain waits until that has settled": (2, UNSETTLED, True, (5, "nodeSettle")),
-    "an old one waits until the domain has settled": (999, UNSETTLED, False, (5, "nodeSettle")),
-    "a young one waits for the later of both": (2, UNSETTLED, False, (178, "evictions.stabilization")),
-    "an old one waits for the rest of a domain": (999, PARTLY, False, (150, "nodeSettle")),
-    "so does one that came with it": (28, PARTLY, True, (152, "evictions.stabilization")),
-    "one that came with what was opened waits until that has settled": (2, OPEN, True, (5, "nodeSettle")),
-    "an old one does not wait for what was opened": (999, OPEN, False, None),
+# Its age, from when on it need not last; until when it waits, and for what.
+WAITS: dict[str, tuple[float, float, tuple[float, str] | None]] = {
+    "a young one lasts": (2, inf, (178, "evictions.stabilization")),
+    "an old one has lasted": (180, inf, None),
+    "one that came with a settled domain need not last": (2, NOW - 20, None),
+    "one that came with a domain waits until that has settled": (2, NOW + 5, (5, "schedule.nodeSettle")),
+    "but not longer than any other": (178, NOW + 5, (2, "evictions.stabilization")),
 }
 
 
 @pytest.mark.parametrize("sentence", WAITS)
 def test_how_long_a_violation_is_left_alone(sentence: str) -> None:
-    age, arrived, came_with_it, expected = WAITS[sentence]
-    reason = stabilizing(NOW - age, RULES, NOW, arrived, came_with_it=came_with_it)
+    age, settled, expected = WAITS[sentence]
+    reason = stabilizing(NOW - age, RULES, NOW, settled)
     if expected is None:
         assert reason is None
     else:

@@ -10,6 +10,7 @@ import pytest
 from rebalancer.model.reason import Reason
 from rebalancer.policy.annotations import pause_of, pause_value, paused_domains
 from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
+from rebalancer.policy.stabilization import stabilizing
 from rebalancer.policy.waits import (
     ANY_POD,
     HistoryRules,
@@ -20,7 +21,6 @@ from rebalancer.policy.waits import (
     is_wait,
     openings_of,
     out_for,
-    stabilizing,
     together,
     waiting_owners,
     why,

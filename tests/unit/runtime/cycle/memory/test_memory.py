@@ -20,12 +20,13 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import Fate, Ledger, owner_id
 from rebalancer.policy.options import Method
-from rebalancer.policy.waits import Followed, HistoryRules, Onset, end_of
+from rebalancer.policy.stabilization import Followed, Onset
+from rebalancer.policy.waits import HistoryRules, end_of
 from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.owners_that_wait import young
+from rebalancer.runtime.cycle.owners_that_wait import unsettled, young
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts
-from tests.support.build import NOW, OwnerBuilder, nodes, snapshot, workload
+from tests.support.build import NOW, OwnerBuilder, nodes, objects, snapshot, workload
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import FakeTime, connected
 from tests.unit.runtime.cycle.made import WEB, evicted, left, move
@@ -337,6 +338,33 @@ def test_a_violation_that_came_with_a_domain_need_not_last(case: str) -> None:
     followed = Followed(300.0, {i: Onset(10, by_nodes=by_nodes)})
     rules, ledger = HistoryRules(stabilization=180), Ledger(looked=NOW - 60)
     _, found = young(seen, planned, ledger, rules, followed, now=NOW, latest=NOW)
+    assert [end_of(r) - NOW for r in found.values()] == ([waits] if waits else [])
+
+
+# By what web is spread, nodes that take none of its pods, for how long others are Ready, how long it waits.
+UNSETTLED: dict[str, tuple[str, tuple[str, ...], dict[str, int], int]] = {
+    "a zone that it could land in is back": ("zone", (), {"c-0": 1}, 9),
+    "one that is back has settled": ("zone", (), {"c-0": 10}, 0),
+    "of a zone, one node is back": ("zone", (), {"b-0": 1}, 0),
+    "of a zone, all nodes that it could use are back": ("zone", ("b-1",), {"b-0": 1}, 9),
+    "one is back that takes none": ("zone", ("c-0",), {"c-0": 1}, 0),
+    "of many nodes, one is back": ("hostname", (), {"b-0": 1}, 0),
+    "the only node that it could land on is back": ("hostname", ("b-1", "c-0"), {"b-0": 1}, 9),
+}
+
+
+@pytest.mark.parametrize("case", UNSETTLED)
+def test_no_pod_moves_into_a_domain_that_has_not_settled(case: str) -> None:
+    key, shut, back, waits = UNSETTLED[case]
+    every = objects(*nodes(a=1, b=2, c=1))
+    for o in every:
+        o["spec"] |= (
+            {"taints": [{"key": "x", "effect": "NoSchedule"}]} if o["metadata"]["name"] in shut else {}
+        )
+    seen = snapshot(every, workload("web").spread(key).placed({"a-0": 6}))
+    seen = replace(seen, nodes=tuple(_ready_for(n, back.get(n.name, 9000)) for n in seen.nodes))
+    rules = HistoryRules(stabilization=180)
+    found = unsettled(seen, plan(seen, PlanOptions()), Ledger(), rules, now=NOW, latest=NOW)
     assert [end_of(r) - NOW for r in found.values()] == ([waits] if waits else [])
 
 
