@@ -302,10 +302,12 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Opening(Struct, frozen=True, array_like=True):
     """Nodes of one domain that have the same taints: `opened`: since when some are there, 0: since before
-    anybody looked; `shut`: since when none is there any more, 0: there are some."""
+    anybody looked; `shut`: since when none is there any more, 0: there are some; `several`: whether there has
+    been more than one at a time."""
 
     opened: Time = 0.0
     shut: Time = 0.0
+    several: bool = False
 
 
 class Circuit(Struct, frozen=True, omit_defaults=True):
@@ -718,7 +720,9 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
         refused={k: replace(r, at=now) if r.at > latest else r for k, r in ledger.refused.items()},
         irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
         openings={
-            domain: {k: Opening(min(d.opened, now), min(d.shut, now)) for k, d in openings.items()}
+            domain: {
+                k: replace(d, opened=min(d.opened, now), shut=min(d.shut, now)) for k, d in openings.items()
+            }
             for domain, openings in ledger.openings.items()
         },
         looked=now if ledger.looked > latest else ledger.looked,

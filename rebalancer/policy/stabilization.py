@@ -98,8 +98,6 @@ class Arrival(Struct, frozen=True):
         )
 
 
-_AHEAD = 60.0
-"""Seconds by which the clock of a node may be ahead; from then on what it says is not known."""
 _UNREADY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
@@ -120,8 +118,7 @@ def arrival(
     lately = max(rules.stabilization, rules.settle)
 
     def ready(node: Node) -> float:
-        since = node.ready_since or 0.0
-        return since if since <= latest + _AHEAD else 0.0
+        return min(node.ready_since or 0.0, latest)  # what its clock says that is ahead is not over
 
     def usable(node: Node) -> bool:
         return selects(template, node) and not _shut(node, template)

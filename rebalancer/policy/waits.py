@@ -446,16 +446,17 @@ def openings_of(
     """What is known of the domains of these keys after a look at the nodes. What has been shut for longer
     than `out_wait`, and than a day, as a single run may wait less, counts as what never was. `latest`: the
     later of two clocks, which dates what is new."""
-    there: dict[str, set[str]] = defaultdict(set)
+    there: dict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
         taints = ",".join(sorted(map(str, node.shut_by)))
         for key in keys & node.labels.keys():
-            there[f"{key}={node.labels[key]}"].add(taints)
+            there[f"{key}={node.labels[key]}"][taints] += 1
     known = {d.partition("=")[0] for d in before}
     found: dict[str, dict[str, Opening]] = {}
     for domain in sorted(there)[:_MOST_DOMAINS]:
         old, first = before.get(domain, {}), latest if domain.partition("=")[0] in known else 0.0
         openings = {t: Opening(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
+        openings |= {t: replace(openings[t], several=True) for t, n in there[domain].items() if n >= FEWEST}
         gone = {t: replace(d, shut=d.shut or latest) for t, d in old.items() if t not in openings}
         gone = {t: d for t, d in gone.items() if now - d.shut < max(out_wait, DAY)}
         newest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_MOST_TAINTS]
@@ -491,9 +492,11 @@ def out_for(
         found[""] = _by_hand("every domain", *paused[""], now)
         paused = {d: said for d, said in paused.items() if d}
     # One that was shut just now, or by a clock that is ahead, may be so by a moment to come.
-    shut = (
-        {d: at for d in openings if now - (at := _shut(openings[d], template)) < out_wait} if out_wait else {}
-    )
+    shut: dict[str, Opening] = {}
+    for d in openings if out_wait else ():
+        opening = opening_for(openings[d], template.tolerations)
+        if opening is not None and opening.shut and now - opening.shut < out_wait:
+            shut[d] = opening
     if not shut and not paused:
         return found
     keys = {d.partition("=")[0] for d in (*shut, *paused)}
@@ -509,10 +512,10 @@ def out_for(
             found[d] = _by_hand("every domain", f"{say}, and no node has been in {d}", until, now)
         elif size[d]:
             found[d] = _by_hand(d, say, until, now)
-    for domain, at in shut.items():
-        if size[domain] >= FEWEST and domain not in found:
-            why = f"{domain} is out: none of its nodes has been open since {moment(at, now)}"
-            found[domain] = wait(ReasonCode.DOMAIN_OUT, why, at + out_wait, now, _OUT)
+    for domain, opening in shut.items():
+        if size[domain] >= (1 if opening.several else FEWEST) and domain not in found:
+            why = f"{domain} is out: none of its nodes has been open since {moment(opening.shut, now)}"
+            found[domain] = wait(ReasonCode.DOMAIN_OUT, why, opening.shut + out_wait, now, _OUT)
     return found
 
 
@@ -520,11 +523,6 @@ _OUT = (
     "open its nodes, or wait: after evictions.outWait that counts as the normal state; "
     f"{one_run('outWait', '0s')}"
 )
-
-
-def _shut(openings: Mapping[str, Opening], template: PodTemplate) -> float:
-    opening = opening_for(openings, template.tolerations)
-    return opening.shut if opening is not None and opening.shut else -inf
 
 
 def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:

@@ -23,7 +23,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -272,8 +272,7 @@ class Memory(SharedLedger):
             since, unripe = young(snapshot, plan, self.ledger, rules, self.followed(), now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
             more.append(unripe)
-        if rules.settle > 0:
-            more.append(unsettled(snapshot, plan, self.ledger, rules, now=now, latest=latest))
+        more.append(self.unsettled(snapshot.nodes, plan.moves, plan.constraints))
         for each in more:
             for owner, reason in each.items():
                 found.setdefault(owner, []).append(reason)
@@ -281,6 +280,16 @@ class Memory(SharedLedger):
             if out := self.out_for(template, snapshot.nodes, paused):
                 found[owner] = [*found.get(owner, ()), *out.values()]
         return together(found)
+
+    def unsettled(
+        self, nodes: Sequence[Node], moves: Iterable[Move], constraints: Sequence[ConstraintResult]
+    ) -> dict[str, Reason]:
+        """Owner → that a domain has to settle in which a replacement could land, by these nodes."""
+        rules = self.in_force
+        if not rules.settle:
+            return {}
+        now, latest = self._clock.now(), self._clock.latest()
+        return unsettled(nodes, moves, constraints, self.ledger, rules, now=now, latest=latest)
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from math import inf
 
@@ -12,9 +12,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
-from rebalancer.planner.plan import ConstraintResult, Plan, domains_left
+from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
 from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import Fate, Ledger
+from rebalancer.policy.ledger import DAY, Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
@@ -38,13 +38,13 @@ def young(
     """When each violation began, and the owners that are left alone because of a young one.
 
     Returns constraint id → epoch seconds, and owner → reason. Violations of soft constraints come and go. A
-    young one does not hold back an owner that has a lasting violation of a hard constraint, and one that came
-    with the nodes of a domain is not held back for.
+    young one does not hold back an owner that moves for a lasting violation of a hard constraint, and one
+    that came with the nodes of a domain is not held back for.
     """
     results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
     counted = _counted(snapshot, results)
     since = first_violated(ledger, {i: _youngest(of) for i, of in counted.items()}, followed, now=latest)
-    arrivals = Arrivals(snapshot, ledger, rules, now, latest=latest)
+    arrivals = Arrivals(snapshot.nodes, ledger, rules, now, latest=latest)
     movers = {constraint_id(plan.constraints[i].constraint): m for m in plan.moves for i in m.fixes}
     reasons: dict[str, Reason] = {}
     for i, result in results.items():
@@ -53,27 +53,47 @@ def young(
             settled = arrivals.settled(result, movers[i].replacement, counted[i])
         if (reason := stabilizing(since[i], rules, now, settled)) is not None:
             reasons[i] = reason
+    since |= _of_others(snapshot, plan, ledger, since, latest)
     if not reasons:
         return since, {}
-    owners, hard = Owners(snapshot, PolicyOptions()), {i for i, c in results.items() if c.constraint.hard}
-    owned = {i: _owners(counted[i], owners) for i in results if i in reasons or i in hard}
-    lasting = {o for i in hard if i not in reasons for o in owned[i]}
-    found: dict[str, Reason] = {}
+    hard = {i for i, c in results.items() if c.constraint.hard}
+    lasting = {movers[i].owner.key for i in hard if i in movers and i not in reasons}
+    owners, found = Owners(snapshot, PolicyOptions()), dict[str, Reason]()
     for i, reason in reasons.items():
-        for owner in owned[i]:
+        for owner in _owners(counted[i], owners):
             if i in hard or owner not in lasting:
                 found.setdefault(owner, reason)
     return since, found
 
 
+def _of_others(
+    snapshot: Snapshot, plan: Plan, ledger: Ledger, since: Mapping[str, float], latest: float
+) -> dict[str, float]:
+    """When violations began that this process leaves to others, with which it shares the ledger: out of its
+    scope, or in namespaces that it does not read."""
+    theirs = {constraint_id(c.constraint) for c in plan.constraints if c.excess and not c.in_scope}
+    if snapshot.read_namespaces:
+        mine = {constraint_id(c.constraint) for c in plan.constraints}
+        theirs |= {i for i, at in ledger.violated.items() if i not in mine and latest - at < DAY}
+    return {i: at for i, at in ledger.violated.items() if i in theirs and i not in since}
+
+
 def unsettled(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
+    nodes: Sequence[Node],
+    moves: Iterable[Move],
+    constraints: Sequence[ConstraintResult],
+    ledger: Ledger,
+    rules: HistoryRules,
+    *,
+    now: float,
+    latest: float,
 ) -> dict[str, Reason]:
     """Owner → why it is left alone: a replacement could land in a domain that has just come back. Of nodes as
-    domains some come all the time: all that it could land on have to be such."""
-    arrivals, found = Arrivals(snapshot, ledger, rules, now, latest=latest), dict[str, Reason]()
-    for move in plan.moves:
-        for key in {plan.constraints[i].constraint.topology_key for i in move.fixes}:
+    domains some come all the time: all that it could land on have to be such. `constraints`: those that the
+    moves' `fixes` mean."""
+    arrivals, found = Arrivals(nodes, ledger, rules, now, latest=latest), dict[str, Reason]()
+    for move in moves:
+        for key in {constraints[i].constraint.topology_key for i in move.fixes}:
             there = arrivals.unsettled(key, move.replacement)
             into = [d for d, (_, nodes) in there.items() if not nodes.isdisjoint(move.destinations)]
             if into and (key != HOSTNAME or len(into) == len(move.destinations)):
@@ -83,15 +103,15 @@ def unsettled(
 
 
 class Arrivals:
-    """Of the domains of a snapshot, each looked at once for a template."""
+    """Of the domains of these nodes, each looked at once for a template."""
 
     def __init__(
-        self, snapshot: Snapshot, ledger: Ledger, rules: HistoryRules, now: float, *, latest: float
+        self, nodes: Sequence[Node], ledger: Ledger, rules: HistoryRules, now: float, *, latest: float
     ) -> None:
-        self._nodes, self._openings, self._rules = snapshot.nodes, ledger.openings, rules
+        self._nodes, self._openings, self._rules = nodes, ledger.openings, rules
         self._now, self._latest = now, latest
         lately = now - max(rules.stabilization, rules.settle)
-        self._fresh = [n for n in snapshot.nodes if (n.ready_since or 0.0) > lately]
+        self._fresh = [n for n in nodes if (n.ready_since or 0.0) > lately]
         self._domains: dict[str, dict[str, list[Node]]] = {}
         self._found: dict[tuple[str, str, int], tuple[PodTemplate, Arrival | None]] = {}
         self._unsettled: dict[tuple[str, int], dict[str, tuple[float, frozenset[str]]]] = {}

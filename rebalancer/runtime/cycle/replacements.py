@@ -341,8 +341,8 @@ class ReplacementWatch:
             return ended(Fate.DONE, where if counts(move, pod) else f"{where}; {UNCOUNTED}")
         if stop:
             return ended(Fate.DONE, "stopped without waiting for its replacement")
-        if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
-            return ended(Fate.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
+        if seen is not None and seen.gone and pod is None and (why := self._unmade(seen.owner, move)):
+            return ended(Fate.DONE, why)
         waits = (pod.unschedulable or held) if pod is not None and not pod.node_name else ""
         if seen is not None and seen.gone and pod is not None and waits and not move.awaits:
             first = self._unschedulable.setdefault(pod.uid, now)
@@ -415,6 +415,17 @@ class ReplacementWatch:
             and not (uid in seen and (pod := seen[uid].pod) is not None and pod.node_name)
         )
 
+    def _unmade(self, owner: Workload | None, move: Move) -> str:
+        """Why nothing is made in place of the pod; "" if it may be."""
+        planned = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)
+        if planned is None:
+            return ""
+        gone = owner is None or owner.metadata.uid != planned.metadata.uid
+        if owner is None or gone or owner.metadata.deletion_timestamp is not None:
+            return f"{planned.kind} {planned.name} was deleted meanwhile"
+        fewer = owner.replicas < move.owner.replicas
+        return f"{planned.kind} {planned.name} was scaled down meanwhile" if fewer else ""
+
     def _workload(self, move: Move) -> Workload | None:
         owner = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)
         if owner is None:
@@ -480,10 +491,6 @@ def counts(move: Move, pod: Pod) -> bool:
     return all(
         s.matches(pod.template.labels) for s in selectors if all(s.matches(labels) for labels in planned)
     )
-
-
-def _shrunk(owner: Workload | None, move: Move) -> bool:
-    return owner is not None and owner.replicas < move.owner.replicas
 
 
 def _late(seen: _Seen | None, seconds: float) -> str:

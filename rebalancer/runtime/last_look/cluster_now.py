@@ -62,7 +62,6 @@ class ClusterNow:
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
         self.nodes = snapshot.nodes
-        self._restarted: tuple[object, frozenset[str]] = self.nodes, frozenset()
         self._karpenter = snapshot.node_claims, snapshot.node_pools
         self._now, self._apart = now or (lambda: snapshot.now), snapshot.apart
         self._pods: Mapping[Identity, Pod] = {}
@@ -236,14 +235,6 @@ class ClusterNow:
             [n for n in planned if n not in table.index],
             [n for n in there if table.differs(self._planned[n])],
         )
-
-    def restarted(self) -> frozenset[str]:
-        """Which nodes of the plan have not been Ready all the time since."""
-        if self._restarted[0] is not self.nodes:
-            known = ((n, self._planned.get(n.name, n)) for n in self.nodes)
-            again = (n.name for n, p in known if n is not p and n.ready_since != p.ready_since)
-            self._restarted = self.nodes, frozenset(again)
-        return self._restarted[1]
 
     def autoscalers(self, namespace: str) -> VerticalAutoscalers:
         """What sets the requests of pods that are made in a namespace now."""

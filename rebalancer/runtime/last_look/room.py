@@ -283,25 +283,6 @@ class Room:
             return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
         return None
 
-    @staticmethod
-    def _unfit(move: Move, cluster: ClusterNow, nodes: Rows) -> Reason | None:
-        """Why a node on which the scheduler could place the replacement is none to rely on."""
-        simulation, names = cluster.simulation, cluster.simulation.state.table.names
-        refuse = simulation.barred | simulation.rejecting(move.replacement)
-        if len(barred := nodes[refuse[nodes]]):
-            return changed(
-                f"since the plan, {names[barred[0]]}, where {move.pod.key}'s replacement could land, has "
-                "been marked for removal, is not set up yet, is for another operating system or "
-                "architecture, lacks the pod's runtime handler, a feature of it or a driver, has not started "
-                "or kept pods, or has a taint that the pod does not tolerate for ever",
-                nodes=len(barred),
-            )
-        restarted = cluster.restarted()
-        if restarted and (again := restarted.intersection(names[n] for n in nodes)):
-            where = f"{min(again)}, where {move.pod.key}'s replacement could land,"
-            return changed(f"since the plan, {where} was not Ready all the time", nodes=len(again))
-        return None
-
     def _why_not(self, move: Move, cluster: ClusterNow, away: Away) -> Reason | None:
         simulation = cluster.simulation
         pod = cluster.pod(move.pod)
@@ -327,8 +308,15 @@ class Room:
             return changed(f"since the plan, {why}")
         if simulation.leaves_alone(pod, move.replacement, nodes):
             return Reason(ReasonCode.WOULD_WORSEN, f"since the plan, of {pod.key}: {LAST_NEAR}")
-        if (unfit := self._unfit(move, cluster, nodes)) is not None:
-            return unfit
+        refuse = simulation.barred | simulation.rejecting(move.replacement)
+        if len(barred := nodes[refuse[nodes]]):
+            return changed(
+                f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
+                "been marked for removal, is not set up yet, is for another operating system or "
+                "architecture, lacks the pod's runtime handler, a feature of it or a driver, has not started "
+                "or kept pods, or has a taint that the pod does not tolerate for ever",
+                nodes=len(barred),
+            )
         if not (move.certain or move.awaits) and (by_scores or self.soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)

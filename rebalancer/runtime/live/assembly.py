@@ -531,21 +531,22 @@ def remembering(
         if reads is not None:
             look_up(snapshot, reads)
         made, out = without(snapshot, approved, left_alone), paused()
-        for number in range(_ROUNDS):
+        for number in range(_ROUNDS + 1):
             movers = {m.owner.key: making(m.owner, m.pod) for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
             waits = memory.waits(snapshot, made, out) if memory is not None else {}
-            # Whom no plan moves waits for nothing, unless it would be in the way of an end.
-            last = number == _ROUNDS - 1
-            left_alone |= {o: why for o, why in waits.items() if last or o in movers} | refused
-            if not movers.keys() & left_alone.keys():
+            stay = {o: why for o, why in (waits | refused).items() if o in movers}
+            if not stay:
                 break
+            if number == _ROUNDS:
+                # Who moves in the last of them, and waits, waits all the same.
+                moves = (replace(m, waits=stay.get(m.owner.key, m.waits)) for m in made.moves)
+                made = replace(made, moves=tuple(moves))
+                break
+            # Whom no plan moves waits for nothing, unless it would be in the way of an end. A plan is
+            # remembered by whom it leaves alone: that is never changed.
+            left_alone = left_alone | (waits if number == _ROUNDS - 1 else {}) | stay
             made = without(snapshot, approved, left_alone)
-        else:
-            # Who moves in the last of them, and waits, waits all the same.
-            late = memory.waits(snapshot, made, out) if memory is not None else left_alone
-            moves = (replace(m, waits=late.get(m.owner.key, m.waits)) for m in made.moves)
-            made = replace(made, moves=tuple(moves))
         if reads is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)

@@ -285,7 +285,10 @@ def _profiles(planning: PlanOptions) -> list[str]:
 
 def _waits(a: AskedOfMove) -> Reason | None:
     reason = a.plan.waits().get(a.move.owner.key)
-    return reason if reason is not None and end_of(reason) > a.clock.now() else None
+    if reason is not None and end_of(reason) > a.clock.now():
+        return reason
+    move = replace(a.move, destinations=a.plan.destinations(a.move))
+    return a.cycle.memory.unsettled(a.nodes, [move], a.plan.plan.constraints).get(a.move.owner.key)
 
 
 def _caps(a: AskedOfMove) -> Reason | None:
@@ -401,7 +404,8 @@ CHECKS: tuple[Check, ...] = (
     Check("the planner's settings", "The plan is one that the settings of this moment allow.", _planner),
     Check(
         "waits",
-        "Its owner waits for nothing because of earlier evictions, by the settings of this moment.",
+        "Its owner waits for nothing, by the settings of this moment, and no domain has just come back that "
+        "the replacement could land in.",
         _waits,
     ),
     Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),

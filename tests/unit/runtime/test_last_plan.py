@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.findings import plan_with_findings
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
@@ -19,8 +20,11 @@ from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions, Refused
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.runtime.live.assembly import LastPlan
-from tests.support.build import NOW, node, pod, snapshot, workload
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import LastPlan, remembering
+from tests.support.build import NOW, node, nodes, pod, snapshot, workload
+from tests.support.servers.api import FakeTime
 
 OPTIONS = PlanOptions()
 AGES = PlanOptions(policy=PolicyOptions(min_pod_age=300.0))
@@ -156,3 +160,17 @@ def test_a_pause_ends() -> None:
     made = snapshot(node("a"), pod("web").on("a"), [space], now=1_795_348_700.0)
     assert next_change(made, PolicyOptions()) == 1_795_348_800.0
     assert next_change(replace(made, now=1_795_348_800.0), PolicyOptions()) == inf
+
+
+@pytest.mark.parametrize("waits", ["w1", "w2"])
+def test_a_daemon_plans_without_the_owners_that_wait(waits: str) -> None:
+    """The plan with them is remembered by whom it leaves alone: nobody."""
+    both = [workload(w).spread("zone", 1, selector={"team": "t"}).labels(team="t") for w in ("w1", "w2")]
+    seen = snapshot(*nodes(a=1, b=1), *(w.placed({"a-0": 3}) for w in both))
+    memory = Memory(FakeTime(NOW), HistoryRules())
+    why = Reason(ReasonCode.COOL_DOWN, "waits", {"until": int(NOW) + 60})
+    memory.waits = lambda *_: {f"ReplicaSet/default/{waits}": why}  # type: ignore[method-assign]
+    once, run = (remembering(OPTIONS, memory, make)(seen) for make in (plan_with_findings, LastPlan()))
+    assert {m.owner.metadata.name for m in run.moves} == {"w1", "w2"} - {waits}
+    assert [m.pod.key for m in run.moves] == [m.pod.key for m in once.moves]
+    assert all(m.waits is None for m in run.moves)

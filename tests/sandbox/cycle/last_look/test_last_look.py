@@ -139,17 +139,6 @@ def test_a_pod_that_is_gone_has_changed(world: World) -> None:
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
 
 
-def test_a_node_that_was_not_ready_since_the_plan_has_to_settle(world: World) -> None:
-    for status in ("Unknown", "True"):
-        said = [{"type": "Ready", "status": status, "lastTransitionTime": "2030-01-01T00:00:00Z"}]
-        world.patch("Node", "b-0", {"status": {"conditions": said}}, status=True)
-    reason = world.why_not()
-    assert reason is not None
-    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
-    assert "b-0" in reason.message
-    assert reason.message.endswith("was not Ready all the time")
-
-
 def test_a_terminating_pod_is_somebody_elses(world: World) -> None:
     world.send("DELETE", "Pod", world.pod, {"gracePeriodSeconds": 60})
     assert world.code() is ReasonCode.TERMINATING

@@ -201,6 +201,29 @@ def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
         assert moved(m.cycle(RULES, BRAKED)) == {"web"}
 
 
+def test_a_zone_that_is_out_stays_so_when_one_of_its_nodes_is_removed() -> None:
+    web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 4, "b-0": 2})
+    with Machine((*nodes(a=2, b=2, c=2), web)) as m:
+        m.cycle(RULES, LOOKS)
+        cordon(m, "c-0", "c-1")
+        first = m.cycle(RULES)
+        m.server.store.delete("Node", "c-0")
+        m.time.at += 600
+        second = m.cycle(RULES)
+    for run in (first, second):
+        assert moved(run) == set()
+        assert f"{ZONE_C} is out" in run.report.message
+
+
+def test_a_zone_of_several_nodes_is_out_for_who_can_use_only_one_of_them() -> None:
+    pool = [node(f"{z}-9").zone(z).label("pool", "p") for z in "abc"]
+    web = workload("web").spread("zone", 1, taints_policy="Honor").selects(pool="p")
+    with Machine((*nodes(a=1, b=1, c=2), *pool, web.placed({"a-9": 4, "b-9": 2}))) as m:
+        m.cycle(RULES, LOOKS)
+        cordon(m, "c-0", "c-1", "c-9")
+        assert moved(m.cycle(RULES)) == set()
+
+
 def test_pause_of_a_domain_binds_within_one_eviction_and_ends_by_itself() -> None:
     with Machine(
         (*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 9}))

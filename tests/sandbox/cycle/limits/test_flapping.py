@@ -16,8 +16,10 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from tests.support.build import node, nodes, objects, workload
 from tests.support.processes.command import call
+from tests.support.processes.daemon_process import evictions
 from tests.support.runs.machine import Begun, Machine, by_nodes
 from tests.support.runs.one_cycle import EXECUTE
+from tests.support.servers.api import FakeTime
 
 RULES = HistoryRules(stabilization=180, cool_down=180)
 ATTENDED = HistoryRules(after_undone=())
@@ -37,9 +39,13 @@ def goes(m: Machine, *names: str) -> None:
         m.hands.step()
 
 
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def comes(m: Machine, *names: str) -> None:
     """Nodes join, Ready since now."""
-    at = datetime.fromtimestamp(m.time.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = stamp(m.time.at)
     for name in names:
         made = objects(node(name).zone(name[0]))[0]
         del made["metadata"]["resourceVersion"]
@@ -108,13 +114,40 @@ def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_
         assert "4 evictions in " in said, "what `once --execute` would do"
         assert "`rebalancer run` leaves default/web alone: waits until " in said
         assert "were undone " in said, "by this machine's clock all was just now"
-        assert "has to last 180 s (`rebalancer once --execute` does not wait" in said, "all with one end"
+        assert "and open, for 10 s (`rebalancer once --execute` does not wait" in said, "all with one end"
         planned = json.loads(call(m.server, tmp_path, "report", "-o", "json", "--config", str(config)).stdout)
         pod = f"default/{planned['evictions'][0]['pod']}"
         explained = call(m.server, tmp_path, "explain", pod, "--config", str(config)).stdout
         assert "`rebalancer run` does not yet: waits until " in " ".join(explained.split())
         someone = m.cycle(ATTENDED)
     assert (someone.report.evicted, someone.zones()) == (4, [4, 4, 4]), "who watches does not wait"
+
+
+def test_a_zone_that_comes_back_in_mid_cycle_has_to_settle_before_it_is_used() -> None:
+    web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 9, "b-0": 1})
+    away = node("c-0").zone("c").not_ready()
+
+    def choose(_: object, able: list[str]) -> str | None:
+        return "c-0" if "c-0" in able else next(iter(able), None)
+
+    with Machine((*nodes(a=1, b=1), away, web), choose=choose) as m:
+        time, back = FakeTime(at=m.time.at), list[float]()
+
+        def comes(_: float) -> None:
+            if not back and evictions(m.server):
+                back.append(time.at)
+                said = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(time.at)}
+                m.server.store.modify(
+                    "Node", "c-0", None, lambda n: n["status"].update(conditions=[said]), subresource="status"
+                )
+                m.server.store.modify("Node", "c-0", None, lambda n: n["spec"].update(taints=[]))
+
+        m.time.during = comes
+        first = m.cycle(HistoryRules(), time=time)
+        assert len(back) == first.report.evicted == 1, "it came when the first pod had gone"
+        assert "nodes of a domain that is back" in first.report.message
+        m.time.at = back[0] + 10
+        assert m.cycle(HistoryRules()).zones() == [4, 3, 3]
 
 
 @pytest.mark.parametrize("surge", [True, False], ids=["by surge", "in place"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -97,6 +99,7 @@ class Cluster(WatchCache):
 
     def __init__(self, *pods: Pod) -> None:
         self.there: dict[tuple[str, ...], Pod] = {(p.namespace, p.name): p for p in pods}
+        self.owners = dict(WEB.workloads_by_name)
 
     def monotonic(self) -> float:
         return 0.0
@@ -107,8 +110,8 @@ class Cluster(WatchCache):
     def nodes(self) -> tuple[Node, ...]:
         return ()
 
-    def workload(self, *_: str) -> None:
-        return None
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        return self.owners.get((kind, namespace, name))
 
     def wait_current(self, *_: object) -> str:
         return ""
@@ -207,6 +210,40 @@ def test_a_pod_that_was_there_before_the_eviction_replaces_nobody(beside: bool) 
     arrive("for-the-second", "c-0")
     flying = [o for o in flying if o.move is second]
     assert [o.replacement for o in replacements.landed(flying)] == ["default/for-the-second"]
+
+
+def ended(web: Workload) -> Workload:
+    return replace(web, metadata=replace(web.metadata, deletion_timestamp=1.0))
+
+
+UNMADE: dict[str, tuple[Callable[[Workload], Workload | None], str]] = {
+    "it is there": (lambda web: web, ""),
+    "it is gone": (lambda _: None, "deleted"),
+    "another of its name is there": (lambda w: replace(w, metadata=replace(w.metadata, uid="x")), "deleted"),
+    "it is being deleted": (ended, "deleted"),
+    "it wants fewer pods": (lambda web: replace(web, replicas=3), "scaled down"),
+}
+
+
+@pytest.mark.parametrize("case", UNMADE)
+def test_a_replacement_that_its_owner_does_not_make_is_not_waited_for(case: str) -> None:
+    made, says = UNMADE[case]
+    (move,) = moves_of(WEB, web_00000="b-0")
+    cluster, time = Cluster(*WEB.pods), FakeTime()
+    replacements = ReplacementWatch(cluster, WEB, time)
+    replacements.before(move, ())
+    del cluster.there["default", move.pod.name]
+    sent = Eviction(result=Result.EVICTED, message="")
+    flying = [Outcome(move=move, status=Fate.INTENDED, message="", eviction=sent, at=time.monotonic())]
+    assert replacements.landed(flying) == []
+    ((key, web),) = WEB.workloads_by_name.items()
+    now = made(web)
+    cluster.owners = {key: now} if now is not None else {}
+    found = replacements.landed(flying)
+    assert [o.message for o in found] == [
+        f"default/web-00000 evicted; ReplicaSet web was {says} meanwhile"
+    ] * bool(says)
+    assert all(o.status is Fate.DONE and o.expected is None for o in found)
 
 
 WENT = [

@@ -19,7 +19,7 @@ from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import Fate, Ledger, owner_id
-from rebalancer.policy.options import Method
+from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.stabilization import Followed, Onset
 from rebalancer.policy.waits import HistoryRules, end_of
 from rebalancer.runtime.commands.remembered import history_of
@@ -341,6 +341,36 @@ def test_a_violation_that_came_with_a_domain_need_not_last(case: str) -> None:
     assert [end_of(r) - NOW for r in found.values()] == ([waits] if waits else [])
 
 
+def test_who_looks_at_one_namespace_keeps_the_dates_of_others() -> None:
+    """They share a ledger, and each is to see its own violations last."""
+    seen = snapshot(*nodes(a=1, b=1), HARD)
+    rules, ledger = HistoryRules(stabilization=180), Ledger(looked=NOW - 60, violated={"x": NOW - 90})
+    for read, kept in ((frozenset[str](), {}), (frozenset({"default"}), {"x": NOW - 90})):
+        part = replace(seen, read_namespaces=read)
+        since, _ = young(part, plan(part), ledger, rules, Followed(), now=NOW, latest=NOW)
+        (mine,) = since.keys() - {"x"}
+        assert since == {mine: NOW} | kept
+    apart = plan(seen, PlanOptions(policy=PolicyOptions(namespaces_exclude=("default",))))
+    before = replace(ledger, violated={mine: NOW - 90, "x": NOW - 90})
+    for cluster, dates in ((seen, {mine: NOW - 90}), (part, before.violated)):
+        assert young(cluster, apart, before, rules, Followed(), now=NOW, latest=NOW)[0] == dates
+
+
+def test_a_lasting_violation_of_another_workload_lifts_no_wait() -> None:
+    """It counts the pods of both, and nothing mends it."""
+    soft = workload("soft").labels(team="t").spread("zone", 1, soft=True).placed({"a-0": 3})
+    hard = workload("hard").labels(team="t").spread("zone", 1, selector={"team": "t"}).placed({"a-0": 1})
+    seen = snapshot(*nodes(a=1, b=1), soft, hard)
+    planned = plan(seen, PlanOptions(soft="predicted", certainty="likely"))
+    lasts = [constraint_id(c.constraint) for c in planned.constraints if c.constraint.hard]
+    hard_ones = {i for i, c in enumerate(planned.constraints) if c.constraint.hard}
+    planned = replace(planned, moves=tuple(m for m in planned.moves if hard_ones.isdisjoint(m.fixes)))
+    ledger = Ledger(looked=NOW - 60, violated=dict.fromkeys(lasts, NOW - 9000))
+    rules = HistoryRules(stabilization=180)
+    _, found = young(seen, planned, ledger, rules, Followed(), now=NOW, latest=NOW)
+    assert "ReplicaSet/default/soft" in found
+
+
 # By what web is spread, nodes that take none of its pods, for how long others are Ready, how long it waits.
 UNSETTLED: dict[str, tuple[str, tuple[str, ...], dict[str, int], int]] = {
     "a zone that it could land in is back": ("zone", (), {"c-0": 1}, 9),
@@ -364,7 +394,8 @@ def test_no_pod_moves_into_a_domain_that_has_not_settled(case: str) -> None:
     seen = snapshot(every, workload("web").spread(key).placed({"a-0": 6}))
     seen = replace(seen, nodes=tuple(_ready_for(n, back.get(n.name, 9000)) for n in seen.nodes))
     rules = HistoryRules(stabilization=180)
-    found = unsettled(seen, plan(seen, PlanOptions()), Ledger(), rules, now=NOW, latest=NOW)
+    made = plan(seen, PlanOptions())
+    found = unsettled(seen.nodes, made.moves, made.constraints, Ledger(), rules, now=NOW, latest=NOW)
     assert [end_of(r) - NOW for r in found.values()] == ([waits] if waits else [])
 
 
