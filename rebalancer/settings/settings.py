@@ -186,8 +186,9 @@ class Schedule(Group):
     most. off = only by the interval."""
     node_settle: Duration = 10.0
     """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain
-    that came back must have been Ready before it is used. 10s, because the nodes of a zone come back one
-    after the other."""
+    that came back must have been Ready before it is used, as far as a pod can use them (single nodes: where
+    it could land on no other). 10s, because the nodes of a zone come back one after the other. `once
+    --execute` does not wait."""
     cron: CronOrEmpty = ""
     """When cycles start, as in crontab (minute hour day month weekday), instead of the interval. Empty = by
     interval."""
@@ -452,9 +453,9 @@ class Evictions(Group):
     fifty. 0 = no such limit. `once --execute` has none either, because somebody is watching."""
     stabilization: Duration = 180.0
     """How long a violation must last before pods are evicted because of it, so that rollouts and autoscalers
-    settle first. `run` follows it between cycles; `once` goes by the ledger, and by the age of the youngest
-    pod. A violation that `run` saw come with the nodes of a domain need not last, once these have been Ready
-    for schedule.nodeSettle. `once --execute` does not wait."""
+    settle first. `run` follows it between cycles; `once`, and a `run` that has just begun, go by the ledger
+    and by the age of the youngest pod. A violation that `run` saw come with the nodes of a domain need not
+    last, once these have been Ready for schedule.nodeSettle. `once --execute` does not wait."""
     out_wait: Duration = 21_600.0
     """How long moves wait that a domain (a zone) which is out could change: one whose last open node was
     cordoned or tainted. After that it counts as the normal state. 0s = nothing waits for it."""

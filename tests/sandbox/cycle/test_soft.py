@@ -20,7 +20,7 @@ from rebalancer.policy.ledger import Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from tests.support.build import decoded, nodes, objects, pdb, snapshot, workload
+from tests.support.build import NOW, decoded, nodes, objects, pdb, snapshot, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
@@ -170,6 +170,6 @@ def test_a_young_soft_violation_does_not_hold_back_what_a_hard_one_needs(
     s = snapshot(nodes(a=2, b=2), api)
     found = plan(s, PlanOptions(soft="predicted"))
     ids = {"hard" if c.constraint.hard else "soft": constraint_id(c.constraint) for c in found.constraints}
-    memory = Memory(FakeTime(at=10_000.0), HistoryRules(stabilization=180))
-    memory.ledger = Ledger(looked=9_999.0, violated={ids[k]: at for k, at in since.items()})
+    memory = Memory(FakeTime(at=NOW + 3600), HistoryRules(stabilization=180))
+    memory.ledger = Ledger(looked=NOW + 3599, violated={ids[k]: at for k, at in since.items()})
     assert bool(memory.waits(s, found, {})) is held_back, sentence
