@@ -95,8 +95,11 @@ def unsettled(
     for move in moves:
         for key in {constraints[i].constraint.topology_key for i in move.fixes}:
             there = arrivals.unsettled(key, move.replacement)
-            into = [d for d, (_, nodes) in there.items() if not nodes.isdisjoint(move.destinations)]
-            if into and (key != HOSTNAME or len(into) == len(move.destinations)):
+            if not there or (key == HOSTNAME and len(there) < len(move.destinations)):
+                continue
+            destinations = frozenset(move.destinations)
+            into = [d for d, (_, nodes) in there.items() if not nodes.isdisjoint(destinations)]
+            if into and (key != HOSTNAME or len(into) == len(destinations)):
                 until = (min if key == HOSTNAME else max)(there[d][0] for d in into)
                 found.setdefault(move.owner.key, settling(until, rules, now))
     return found
@@ -139,17 +142,17 @@ class Arrivals:
     def settled(self, result: ConstraintResult, template: PodTemplate, counted: Iterable[Alike]) -> float:
         """From when on a violation that came with the domains with the fewest pods need not last; infinity
         if one of them has not arrived lately, or a pod there is from before: then it was hardly away."""
-        key = result.constraint.topology_key
-        domains = {d: nodes for d, nodes in self._of(key).items() if any(n.ready for n in nodes)}
-        counts = {d: n for d, n in result.domains.items() if d in domains}
-        fewest = min(counts.values(), default=0)
-        lowest = [d for d, n in counts.items() if n == fewest]
-        every = [self.of(key, d, template) for d in lowest]
-        arrived = [a for a in every if a is not None]
-        if not arrived or len(arrived) < len(every):
+        key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
+        domains, arrived = self._of(key), dict[str, Arrival]()
+        for d in (d for d, n in result.domains.items() if n == fewest and d in domains):
+            if (found := self.of(key, d, template)) is not None:
+                arrived[d] = found
+            elif any(n.ready for n in domains[d]):
+                return inf
+        if not arrived:
             return inf
-        last = reduce(Arrival.later, arrived)
-        there = {n.name for d in lowest for n in domains[d]}
+        last = reduce(Arrival.later, arrived.values())
+        there = {n.name for d in arrived for n in domains[d]}
         pods = (p for some in counted for p in some.pods if p.node_name in there)
         began = (p.created if p.started is None else p.started for p in pods)
         return last.settled if all(at is not None and at >= last.at for at in began) else inf
