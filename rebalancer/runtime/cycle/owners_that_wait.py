@@ -45,19 +45,22 @@ def young(
     counted = _counted(snapshot, results)
     since = first_violated(ledger, {i: _youngest(of) for i, of in counted.items()}, followed, now=latest)
     arrivals = Arrivals(snapshot.nodes, ledger, rules, now, latest=latest)
-    movers = {constraint_id(plan.constraints[i].constraint): m for m in plan.moves for i in m.fixes}
+    movers: dict[str, list[Move]] = defaultdict(list)
+    for m in plan.moves:
+        for fixed in m.fixes:
+            movers[constraint_id(plan.constraints[fixed].constraint)].append(m)
     reasons: dict[str, Reason] = {}
     for i, result in results.items():
         settled, onset = inf, followed.onsets.get(i)
         if onset is not None and onset.by_nodes and i in movers:
-            settled = arrivals.settled(result, movers[i].replacement, counted[i])
+            settled = arrivals.settled(result, movers[i][0].replacement, counted[i])
         if (reason := stabilizing(since[i], rules, now, settled)) is not None:
             reasons[i] = reason
     since |= _of_others(snapshot, plan, ledger, since, latest)
     if not reasons:
         return since, {}
     hard = {i for i, c in results.items() if c.constraint.hard}
-    lasting = {movers[i].owner.key for i in hard if i in movers and i not in reasons}
+    lasting = {m.owner.key for i in hard if i in movers and i not in reasons for m in movers[i]}
     owners, found = Owners(snapshot, PolicyOptions()), dict[str, Reason]()
     for i, reason in reasons.items():
         for owner in _owners(counted[i], owners):
