@@ -125,19 +125,22 @@ class SpreadNow:
         changed = self._take(changes)
         try:
             self._cache.check()
-            if changed and self._now is not None:
-                self._tell(by_nodes=False)
-            began = self._monotonic()
-            if began >= self._not_before:
-                facts = self._facts
-                if self._renewed():
-                    ended = self._monotonic()
-                    self._not_before = ended + _REBUILD_SHARE * (ended - began)
-                    self._tell(by_nodes=self._facts != facts)
         except CacheNotReadyError:
             # What comes meanwhile is not lost, and nothing is said until all of it is there.
             self._now = None
             return
+        if changed and self._now is not None:
+            self._tell(by_nodes=False)
+        began, facts = self._monotonic(), self._facts
+        try:
+            renewed = began >= self._not_before and self._renewed()
+        except CacheNotReadyError:
+            self.forget()  # it may be half done
+            return
+        if renewed:
+            ended = self._monotonic()
+            self._not_before = ended + _REBUILD_SHARE * (ended - began)
+            self._tell(by_nodes=self._facts != facts)
         if self._now is None:
             self._tell(by_nodes=False)
 

@@ -214,15 +214,26 @@ _MOST = 4
 them again where only what was approved may go."""
 
 
+_SERVES = 900.0
+"""Seconds for which a plan without a move serves at most: not every rule that reads the clock may be known to
+`next_change`. One with moves serves for its own moment only."""
+
+
 class _Made(Struct, eq=False):
     snapshot: Snapshot
     options: PlanOptions
     plan: Plan
+    at: float
     until: float
+
+    def serves(self, now: float) -> bool:
+        """Whether no rule that reads the clock may say something else by now."""
+        return now == self.at or (not self.plan.moves and self.at < now < min(self.until, self.at + _SERVES))
 
 
 class LastPlan:
-    """Plans as `make` does, unless it planned the same cluster under the same options just before.
+    """Plans as `make` does, unless it planned the same cluster under the same options just before, and no pod
+    was to move.
 
     That is the common case of a daemon on a quiet cluster, and planning is what its cycle costs. Two
     snapshots are the same cluster if they have the same objects, as the watch cache hands them out, or others
@@ -237,7 +248,7 @@ class LastPlan:
 
     def __call__(self, snapshot: Snapshot, options: PlanOptions) -> Plan:
         """The plan."""
-        self._made = [m for m in self._made if snapshot.now < m.until and _holds(m, snapshot)]
+        self._made = [m for m in self._made if m.serves(snapshot.now) and _holds(m, snapshot)]
         for made in self._made:
             made.snapshot = snapshot
         for made in self._made:
@@ -250,7 +261,7 @@ class LastPlan:
             self.at_work = False
         give_back()
         until = next_change(snapshot, options.policy)
-        self._made = [*self._made, _Made(snapshot, options, plan, until)][-_MOST:]
+        self._made = [*self._made, _Made(snapshot, options, plan, snapshot.now, until)][-_MOST:]
         return plan
 
 

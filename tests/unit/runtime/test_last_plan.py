@@ -162,6 +162,25 @@ def test_a_pause_ends() -> None:
     assert next_change(replace(made, now=1_795_348_800.0), PolicyOptions()) == inf
 
 
+def test_a_plan_with_moves_serves_for_its_own_moment_only() -> None:
+    """A rule that reads the clock may say something else by then."""
+    seen = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3}))
+    last = LastPlan()
+    made = last(seen, OPTIONS)
+    assert made.moves
+    assert last(replace(seen, reads=()), OPTIONS) is made
+    assert last(replace(seen, now=seen.now + 1), OPTIONS) is not made
+
+
+@pytest.mark.parametrize(("later", "plans"), [(899.0, 1), (900.0, 2), (-1.0, 2)])
+def test_one_without_moves_serves_for_a_quarter_of_an_hour(later: float, plans: int) -> None:
+    make = Counting()
+    last, one = LastPlan(make), cluster()
+    last(one, OPTIONS)
+    last(replace(one, now=one.now + later), OPTIONS)
+    assert make.plans == plans
+
+
 @pytest.mark.parametrize("waits", ["w1", "w2"])
 def test_a_daemon_plans_without_the_owners_that_wait(waits: str) -> None:
     """The plan with them is remembered by whom it leaves alone: nobody."""
