@@ -358,7 +358,7 @@ def shown_move(
     if move.fixes and not any(g.constraint.hard for g in move.fixes):
         reason += "; rests on the scheduler's scores, as the constraint is soft"
     elif not move.certain:
-        reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
+        reason += "; how this ends depends on where replacements land: a new plan is made unless as predicted"
     if move.release is not None:
         reason += "; its replacement comes first"
     elif first is not None:

@@ -187,8 +187,8 @@ class Schedule(Group):
     node_settle: Duration = 10.0
     """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain
     that came back must have been Ready before it is used, as far as a pod can use them (single nodes: where
-    it could land on no other). 10s, because the nodes of a zone come back one after the other. `once
-    --execute` does not wait."""
+    it could land on no other). Nodes that stay away are waited for as long as evictions.stabilization. 10s,
+    because the nodes of a zone come back one after the other. `once --execute` does not wait."""
     cron: CronOrEmpty = ""
     """When cycles start, as in crontab (minute hour day month weekday), instead of the interval. Empty = by
     interval."""
