@@ -645,7 +645,7 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
         | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
         refused=theirs.refused
         | {k: max(r, theirs.refused.get(k, r), key=lambda r: r.at) for k, r in mine.refused.items()},
-        openings=theirs.openings | mine.openings,
+        openings=_openings(theirs.openings, mine.openings),
         circuit=_circuit(theirs.circuit, mine.circuit),
         unread=max(theirs.unread, mine.unread),
         totals=Totals(
@@ -668,6 +668,8 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
     mine = replace(mine, at=max(mine.at, theirs.at), over_at=max(mine.over_at, theirs.over_at))
     if theirs.removed and not mine.removed:
         mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)
+    elif any(theirs.shrank) and not any(mine.shrank) and theirs.into == mine.into:
+        mine = replace(mine, room=theirs.room, shrank=theirs.shrank)
     if _KNOWN.index(theirs.fate) <= _KNOWN.index(mine.fate):
         return mine
     return replace(
@@ -680,6 +682,22 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
         gates=mine.gates or theirs.gates,
         message=theirs.message,
     )
+
+
+Doors = Mapping[str, Opening]
+
+
+def _openings(theirs: Mapping[str, Doors], mine: Mapping[str, Doors]) -> dict[str, dict[str, Opening]]:
+    """Of each domain what who saw the last change of it knows."""
+    found: dict[str, dict[str, Opening]] = {}
+    for domain in theirs.keys() | mine.keys():
+        both = mine.get(domain, {}), theirs.get(domain, {})
+        last = max(both, key=lambda one: max((max(o.opened, o.shut) for o in one.values()), default=-1.0))
+        found[domain] = {
+            taints: replace(o, several=any(one[taints].several for one in both if taints in one))
+            for taints, o in last.items()
+        }
+    return found
 
 
 def _circuit(one: Circuit, other: Circuit) -> Circuit:

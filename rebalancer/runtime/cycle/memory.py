@@ -43,7 +43,7 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Earlier, Method, Refused
 from rebalancer.policy.release import released
-from rebalancer.policy.stabilization import Followed
+from rebalancer.policy.stabilization import Followed, stabilizing
 from rebalancer.policy.waits import (
     Account,
     HistoryRules,
@@ -206,7 +206,8 @@ class Memory(SharedLedger):
         apart = frozenset(p.uid for p, _ in released(pods))
         self._nodes = {n.name: n for n in snapshot.nodes}
         now, latest = self._clock.now(), self._clock.latest()
-        keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None) - {HOSTNAME}
+        made = (w.template for w in snapshot.workloads if w.template is not None)
+        keys = spread_keys((*made, *(g.template for g in snapshot.live))) - {HOSTNAME}
         migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
         only, working = snapshot.read_namespaces, self._at_work()
         before = tuple(
@@ -252,11 +253,12 @@ class Memory(SharedLedger):
         domains that somebody has taken out. Records when each violation began."""
 
         prints, unread = Fingerprints(snapshot.nodes), not_read(snapshot)
+        movers = {m.owner.counted_as: m.owner for m in plan.moves}
 
         def cluster(entry: Entry) -> str:
             kind, namespace, name = entry.owner.split("/", 2)
             found = snapshot.workloads_by_name.get((kind, namespace, name))
-            found = found or next(iter(unread.get(entry.owner, ())), None)
+            found = found or next(iter(unread.get(entry.owner, ())), None) or movers.get(entry.owner)
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
         now, latest, rules = self._clock.now(), self._clock.latest(), self.in_force
@@ -264,13 +266,15 @@ class Memory(SharedLedger):
         # A plan goes by the names of what is read.
         found |= {w.key: [*found[o]] for o, sets in unread.items() if o in found for w in sets}
         closed = held_back(self.ledger, now) | self.closed
-        more = [{w.key: closed[w.namespace] for w in snapshot.workloads if w.namespace in closed}]
+        every = (*snapshot.workloads, *movers.values())
+        more = [{w.key: closed[w.namespace] for w in every if w.namespace in closed}]
         more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
         more.append(self.refusing)
         if rules.stabilization > 0:
             since, unripe = young(snapshot, plan, self.ledger, rules, self.followed(), now=now, latest=latest)
-            self.ledger = replace(self.ledger, violated=since)
+            # Of this moment is what it says, and not of the cycle's end.
+            self.ledger = replace(self.ledger, violated=since, looked=min(latest, snapshot.now))
             more.append(unripe)
         more.append(self.unsettled(snapshot.nodes, plan.moves, plan.constraints))
         for each in more:
@@ -290,6 +294,21 @@ class Memory(SharedLedger):
             return {}
         now, latest = self._clock.now(), self._clock.latest()
         return unsettled(nodes, moves, constraints, self.ledger, rules, now=now, latest=latest)
+
+    def began_since(
+        self, move: Move, constraints: Sequence[ConstraintResult], seconds: float
+    ) -> Reason | None:
+        """That all violations for which a pod was to move ended and began anew within so many seconds."""
+        if not self.in_force.stabilization or not move.fixes:
+            return None
+        onsets = self.followed().onsets
+        began = [onsets.get(constraint_id(constraints[i].constraint)) for i in move.fixes]
+        ago = max((o.ago if o is not None else inf for o in began), default=inf)
+        return (
+            stabilizing(self._clock.latest() - ago, self.in_force, self._clock.now())
+            if ago < seconds
+            else None
+        )
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
@@ -518,8 +537,6 @@ class Memory(SharedLedger):
         # By the clock by which that is over: a later time would close what another trips until then.
         if well and self.ledger.circuit.trips and self.circuit_waits() is None:
             self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.now()))
-        if self._looked and self.rules.stabilization > 0:
-            self.ledger = replace(self.ledger, looked=self._clock.latest())
         self.save()
 
     # -- the breaker

@@ -60,10 +60,11 @@ def young(
     if not reasons:
         return since, {}
     hard = {i for i, c in results.items() if c.constraint.hard}
-    lasting = {m.owner.key for i in hard if i in movers and i not in reasons for m in movers[i]}
+    lasting = {m.owner.key for i in hard if i not in reasons for m in movers[i]}
     owners, found = Owners(snapshot, PolicyOptions()), dict[str, Reason]()
     for i, reason in reasons.items():
-        for owner in _owners(counted[i], owners):
+        # Owners of kinds that are not read are known by their moves.
+        for owner in (*_owners(counted[i], owners), *(m.owner.key for m in movers[i])):
             if i in hard or owner not in lasting:
                 found.setdefault(owner, reason)
     return since, found

@@ -106,6 +106,7 @@ class PlanChecks(FreshLook):
         self.snapshot = snapshot
         self.look = look
         self.plan = plan
+        self.made = self.clock.monotonic()
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
         self._counted: tuple[PolicyOptions, Owners] | None = None
@@ -287,8 +288,11 @@ def _waits(a: AskedOfMove) -> Reason | None:
     reason = a.plan.waits().get(a.move.owner.key)
     if reason is not None and end_of(reason) > a.clock.now():
         return reason
+    memory, constraints = a.cycle.memory, a.plan.plan.constraints
     move = replace(a.move, destinations=a.plan.destinations(a.move))
-    return a.cycle.memory.unsettled(a.nodes, [move], a.plan.plan.constraints).get(a.move.owner.key)
+    if (unsettled := memory.unsettled(a.nodes, [move], constraints).get(move.owner.key)) is not None:
+        return unsettled
+    return memory.began_since(move, constraints, a.clock.monotonic() - a.plan.made)
 
 
 def _caps(a: AskedOfMove) -> Reason | None:
@@ -404,8 +408,8 @@ CHECKS: tuple[Check, ...] = (
     Check("the planner's settings", "The plan is one that the settings of this moment allow.", _planner),
     Check(
         "waits",
-        "Its owner waits for nothing, by the settings of this moment, and no domain has just come back that "
-        "the replacement could land in.",
+        "Its owner waits for nothing, by the settings of this moment, its violation has not begun anew since "
+        "the plan, and no domain has just come back that the replacement could land in.",
         _waits,
     ),
     Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),

@@ -155,6 +155,28 @@ def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> 
     assert found.irreplaceable == {"Deployment/a/x": 1.0, "Deployment/a/y": 5.0, "Deployment/a/z": 7.0}
 
 
+def test_what_was_seen_last_of_a_domain_holds() -> None:
+    """A former leader leads again, and knows the zone as it was."""
+    mine = Ledger(
+        looked=10.0, openings={"zone=c": {"": Opening(1.0, several=True)}, "zone=d": {"": Opening()}}
+    )
+    theirs = Ledger(looked=20.0, openings={"zone=c": {"": Opening(1.0, 15.0), "x:NoSchedule": Opening(15.0)}})
+    found = merged(theirs, mine).openings
+    assert found["zone=c"] == {"": Opening(1.0, 15.0, several=True), "x:NoSchedule": Opening(15.0)}
+    assert found["zone=d"] == {"": Opening()}
+    assert merged(mine, theirs).openings == found
+
+
+def test_that_a_domain_shrank_is_known_to_a_former_leader_too() -> None:
+    mine = replace(entry(1, "a"), fate=Fate.DONE, into=("zone=c",), room=(8,))
+    theirs = replace(mine, room=(0,), shrank=(5.0,))
+    for account in (
+        merged(Ledger(entries=(theirs,)), Ledger(entries=(mine,))),
+        merged(Ledger(entries=(mine,)), Ledger(entries=(theirs,))),
+    ):
+        assert account.entries == (theirs,)
+
+
 def test_of_two_refusals_of_one_pod_the_later_holds() -> None:
     early, late = Refused(1.0, "d", "no"), Refused(2.0, "e", "never")
     theirs, mine = Ledger(refused={"u": late, "v": early}), Ledger(refused={"u": early, "w": late})

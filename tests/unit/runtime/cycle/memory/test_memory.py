@@ -371,6 +371,48 @@ def test_a_lasting_violation_of_another_workload_lifts_no_wait() -> None:
     assert "ReplicaSet/default/soft" in found
 
 
+def test_an_owner_of_a_kind_that_is_not_read_waits_as_others_do() -> None:
+    seen = snapshot(*nodes(a=2, b=1), HARD)
+    made = plan(seen)
+    alone = replace(seen, workloads=())
+    rules = HistoryRules(stabilization=180)
+    _, found = young(alone, made, Ledger(looked=NOW - 60), rules, Followed(), now=NOW, latest=NOW)
+    assert set(found) == {"ReplicaSet/default/web"}
+
+
+# Since when the plan is made, how the violation began, whether the move waits.
+BEGAN: dict[str, tuple[float, Onset | None, bool]] = {
+    "it began before the plan": (5.0, Onset(6, by_nodes=False), False),
+    "it began anew since": (5.0, Onset(4, by_nodes=False), True),
+    "it has lasted since": (300.0, Onset(200, by_nodes=False), False),
+    "nobody saw it begin": (5.0, None, False),
+}
+
+
+@pytest.mark.parametrize("case", BEGAN)
+def test_no_pod_goes_for_a_violation_that_began_anew_since_the_plan(case: str) -> None:
+    seconds, onset, waits = BEGAN[case]
+    seen = snapshot(*nodes(a=2, b=1), HARD)
+    made = plan(seen)
+    memory = remembering(rules=HistoryRules(stabilization=180))
+    ids = [constraint_id(c.constraint) for c in made.constraints]
+    memory.followed = lambda: Followed(900.0, dict.fromkeys(ids, onset) if onset is not None else {})
+    assert (memory.began_since(made.moves[0], made.constraints, seconds) is not None) is waits
+
+
+def test_of_which_moment_the_dates_are_that_the_ledger_has() -> None:
+    """A cycle may end long after its last plan, and what comes in between is not seen."""
+    time = FakeTime(NOW)
+    memory = remembering(time, HistoryRules(stabilization=180))
+    seen = snapshot(*nodes(a=2, b=1), HARD)
+    memory.begin()
+    memory.looked(seen)
+    memory.waits(seen, plan(seen), {})
+    time.at += 60
+    memory.end(well=True)
+    assert memory.ledger.looked == NOW
+
+
 # By what web is spread, nodes that take none of its pods, for how long others are Ready, how long it waits.
 UNSETTLED: dict[str, tuple[str, tuple[str, ...], dict[str, int], int]] = {
     "a zone that it could land in is back": ("zone", (), {"c-0": 1}, 9),
