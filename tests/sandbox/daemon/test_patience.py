@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support.build import node, nodes, objects, pod, workload
+from tests.support.build import OwnerBuilder, node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.sandbox import ApiServer
 from tests.support.waiting import until
 
 SETTINGS = BRISK.replace("canary: 0, stabilization: 0s", "enabled: true, canary: 0, stabilization: 6s")
-WEB = workload("web").spread("zone", 1)
+
+
+def web(**placed: int) -> OwnerBuilder:
+    """Made anew for each test: a builder counts what it has placed."""
+    return workload("web").spread("zone", 1).placed({name.replace("_", "-"): n for name, n in placed.items()})
 
 
 def new(thing: Any) -> Any:
@@ -53,7 +57,7 @@ def scale_in(server: ApiServer, *names: str) -> None:
 def test_a_violation_that_ended_between_two_cycles_begins_anew(tmp_path: Path) -> None:
     """An autoscaler goes down, up and down; cycles see the violation both times, and nothing in between."""
     settings = SETTINGS.replace("interval: 1s", "interval: 2s, react: off")
-    things = (*nodes(a=1, b=1), WEB.placed({"a-0": 3, "b-0": 3}))
+    things = (*nodes(a=1, b=1), web(a_0=3, b_0=3))
     with ApiServer(objects(*things)) as server, daemon(server, tmp_path / "d", settings) as d:
         until(lambda: "cycle over (complete)" in d.said())
         scale_in(server, "web-00003", "web-00004")
@@ -67,7 +71,7 @@ def test_a_violation_that_ended_between_two_cycles_begins_anew(tmp_path: Path) -
 
 
 def test_a_kubelet_that_starts_again_is_no_domain_that_came_back(tmp_path: Path) -> None:
-    things = (*nodes(a=1, b=1), WEB.placed({"a-0": 3, "b-0": 3}))
+    things = (*nodes(a=1, b=1), web(a_0=3, b_0=3))
     settings = SETTINGS.replace("stabilization: 6s", "stabilization: 10m").replace(
         "interval: 1s", "interval: 1s, react: off"
     )
@@ -86,7 +90,7 @@ def test_a_zone_that_comes_back_is_not_used_before_it_has_settled(tmp_path: Path
         "interval: 1s", "interval: 1s, react: off, nodeSettle: 4s"
     )
     zone = (node("b-0").zone("b").not_ready(), node("b-1").zone("b").not_ready())
-    things = (*nodes(a=1), *zone, WEB.placed({"a-0": 6}))
+    things = (*nodes(a=1), *zone, web(a_0=6))
     with ApiServer(objects(*things)) as server, daemon(server, tmp_path / "d", settings) as d:
         until(lambda: d.said().count("cycle over (complete)") > 8)
         ready(server, "b-0", "True")
