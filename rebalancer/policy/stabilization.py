@@ -7,7 +7,7 @@ not their doing: it need not last, but the domain has to settle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from msgspec import Struct
@@ -39,23 +39,30 @@ class Followed(Struct, frozen=True):
 
 
 def first_seen(
-    ledger: Ledger, violated: Mapping[str, float | None], followed: Followed, *, now: float
+    ledger: Ledger,
+    violated: Iterable[str],
+    youngest: Callable[[str], float | None],
+    followed: Followed,
+    *,
+    now: float,
 ) -> dict[str, float]:
     """When each present violation began: constraint id → epoch seconds. The ledger stores the result.
 
-    `violated`: id of each violated constraint → when the youngest counted pod was created, None if unknown.
-    One that is known is no older than that pod, unless watches have followed it since the ledger was written:
-    it may have ended in between. One that is not known is as old as that pod where the ledger has never
-    looked for violations, and otherwise begins now.
+    `violated`: the id of each violated constraint; `youngest`: when the youngest pod that it counts was
+    created, None if unknown; asked only where that matters. One that is known is no older than that pod,
+    unless watches have followed it since the ledger was written: it may have ended in between. One that is
+    not known is as old as that pod where the ledger has never looked for violations, and otherwise begins
+    now.
     """
     since: dict[str, float] = {}
     missed = now - followed.unbroken > ledger.looked
-    for constraint, youngest in violated.items():
+    for constraint in violated:
         onset, known = followed.onsets.get(constraint), ledger.violated.get(constraint)
         began = [now - onset.ago] if onset is not None else []
         began += [known] if known is not None else []
-        if youngest is not None and (missed if began else not ledger.looked):
-            began.append(youngest)
+        asked = missed if began else not ledger.looked
+        if asked and (made := youngest(constraint)) is not None:
+            began.append(made)
         # A clock that was set back does not lengthen the wait.
         since[constraint] = min(now, max(began, default=now))
     return since

@@ -118,7 +118,7 @@ def at_least_as_strict(found: Memory, usual: Memory) -> None:
     ]
     assert rest[0].keys() >= rest[1].keys()
     since = [
-        first_seen(m.ledger, {"zone": 0.0, "host": 0.0, "x": 0.0}, Followed(), now=NOW)
+        first_seen(m.ledger, ("zone", "host", "x"), lambda _: 0.0, Followed(), now=NOW)
         for m in (found, usual)
     ]
     assert all(since[0][k] >= at for k, at in since[1].items())

@@ -299,16 +299,13 @@ class Memory(SharedLedger):
         self, move: Move, constraints: Sequence[ConstraintResult], seconds: float
     ) -> Reason | None:
         """That all violations for which a pod was to move ended and began anew within so many seconds."""
-        if not self.in_force.stabilization or not move.fixes:
+        rules = self.in_force
+        onsets = self.followed().onsets if rules.stabilization else {}
+        began = [onsets.get(constraint_id(constraints[i].constraint)) for i in move.fixes if onsets]
+        if not began or any(o is None or o.ago >= seconds for o in began):
             return None
-        onsets = self.followed().onsets
-        began = [onsets.get(constraint_id(constraints[i].constraint)) for i in move.fixes]
-        ago = max((o.ago if o is not None else inf for o in began), default=inf)
-        return (
-            stabilizing(self._clock.latest() - ago, self.in_force, self._clock.now())
-            if ago < seconds
-            else None
-        )
+        last = max(o.ago for o in began if o is not None)
+        return stabilizing(self._clock.latest() - last, rules, self._clock.now())
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""

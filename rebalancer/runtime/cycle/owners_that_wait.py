@@ -43,7 +43,7 @@ def young(
     """
     results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
     counted = _counted(snapshot, results)
-    since = first_violated(ledger, {i: _youngest(of) for i, of in counted.items()}, followed, now=latest)
+    since = first_violated(ledger, counted, lambda i: _youngest(counted[i]), followed, now=latest)
     arrivals = Arrivals(snapshot.nodes, ledger, rules, now, latest=latest)
     movers: dict[str, list[Move]] = defaultdict(list)
     for m in plan.moves:
@@ -173,8 +173,8 @@ class Arrivals:
 
 def _counted(snapshot: Snapshot, results: Mapping[str, ConstraintResult]) -> dict[str, list[Alike]]:
     """Constraint id → the live pods that it counts."""
-    spaces: dict[str, list[Alike]] = defaultdict(list)
-    for group in among(snapshot.live, snapshot.node_names):
+    spaces: dict[str, list[Alike]] = {r.constraint.namespace: [] for r in results.values()}
+    for group in among((g for g in snapshot.live if g.one.namespace in spaces), snapshot.node_names):
         spaces[group.one.namespace].append(group)
     return {
         i: [g for g in spaces[c.namespace] if c.counts(c.namespace, g.template.labels)]

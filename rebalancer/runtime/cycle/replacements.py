@@ -420,11 +420,10 @@ class ReplacementWatch:
         planned = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)
         if planned is None:
             return ""
-        gone = owner is None or owner.metadata.uid != planned.metadata.uid
-        if owner is None or gone or owner.metadata.deletion_timestamp is not None:
-            return f"{planned.kind} {planned.name} was deleted meanwhile"
-        fewer = owner.replicas < move.owner.replicas
-        return f"{planned.kind} {planned.name} was scaled down meanwhile" if fewer else ""
+        name, meta = f"{planned.kind} {planned.name}", planned.metadata
+        if owner is None or owner.metadata.uid != meta.uid or owner.metadata.deletion_timestamp is not None:
+            return f"{name} was deleted meanwhile"
+        return f"{name} was scaled down meanwhile" if owner.replicas < move.owner.replicas else ""
 
     def _workload(self, move: Move) -> Workload | None:
         owner = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)

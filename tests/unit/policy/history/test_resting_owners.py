@@ -252,7 +252,7 @@ SINCE: dict[str, tuple[Ledger, float | None, Followed, float]] = {
 @pytest.mark.parametrize("sentence", SINCE)
 def test_since_when_a_violation_lasts(sentence: str) -> None:
     ledger, youngest, followed, since = SINCE[sentence]
-    assert first_seen(ledger, {"z": youngest}, followed, now=NOW) == {"z": since}
+    assert first_seen(ledger, ["z"], lambda _: youngest, followed, now=NOW) == {"z": since}
 
 
 def test_a_violation_has_to_last() -> None:
