@@ -443,6 +443,8 @@ class CarryingOut:
 
     def _take_landings(self) -> None:
         """What has landed, or failed to."""
+        if not self._parts.dry:
+            self._memory.saw(self._replacements.nodes())
         flying, released = list(self.flight.flying.values()), self._releases
         if released is not None:
             flying = [o for o in flying if released.follows(o.move.pod.uid)]
@@ -497,6 +499,7 @@ def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[O
     releases, every = releases_of(parts, parts.releases, memory, replacements), list[Outcome]()
     releases.take_up_marked(snapshot, lambda plan: parts.look(snapshot, plan))
     while releases.any:
+        memory.saw(replacements.nodes())
         ended = releases.advance()
         every += ended
         memory.landed(ended)

@@ -7,7 +7,7 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from math import inf
 
@@ -19,11 +19,11 @@ from rebalancer.findings.cannot_be_replaced import dated, first_seen
 from rebalancer.kube.config_maps import Ledgers
 from rebalancer.kube.errors import StatusError
 from rebalancer.model.node import HOSTNAME, Node
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
-from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -152,8 +152,10 @@ class Memory(SharedLedger):
         self.unasked: set[str] = set()
         """Namespaces of whose last eviction a webhook could not be asked."""
         self._release = ""
-        self._nodes: Mapping[str, Node] = {}
-        """As they were when the cluster was read first in this cycle."""
+        self._nodes: dict[str, Node] = {}
+        """All that this cycle has seen, as they were last. They may be gone by now."""
+        self._there: Sequence[Node] | None = None
+        """Those that are there; None: not looked at yet."""
         self._verdicts = Verdicts()
         self.followed: Callable[[], Followed] = Followed
         """What watches have seen of the violations."""
@@ -177,6 +179,7 @@ class Memory(SharedLedger):
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
         self._looked, self._landed, self._refusals, self.closed = False, [], [], {}
+        self._nodes, self._there = {}, None
         self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -197,17 +200,32 @@ class Memory(SharedLedger):
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
-        if self._looked:
-            return
-        self._looked = True
-        self._release = release_beyond(snapshot)
         pods = snapshot.pods if self.ledger.entries else ()
+        if not self._looked:
+            self._looked = True
+            self._take_up(snapshot, pods)
+        made = (w.template for w in snapshot.workloads if w.template is not None)
+        self.ledger = replace(self.ledger, entries=tuple(ready_late(self.ledger.entries, pods)))
+        self._saw(snapshot.nodes, spread_keys((*made, *(g.template for g in snapshot.live))) - {HOSTNAME})
+
+    def saw(self, nodes: Sequence[Node]) -> None:
+        """Takes note of the nodes that are there now: domains come and go in the course of a long cycle."""
+        if nodes is not self._there:
+            self._saw(nodes, {d.partition("=")[0] for d in self.ledger.openings})
+
+    def _saw(self, nodes: Sequence[Node], keys: set[str]) -> None:
+        self._there = nodes
+        self._nodes.update((n.name, n) for n in nodes)
+        now, latest, before = self._clock.now(), self._clock.latest(), self.ledger
+        openings = openings_of(nodes, keys, before.openings, now, self.in_force.out_wait, latest=latest)
+        self.ledger = replace(before, openings=openings, entries=marked(before.entries, nodes, now))
+
+    def _take_up(self, snapshot: Snapshot, pods: Sequence[Pod]) -> None:
+        """What an earlier process left."""
+        self._release = release_beyond(snapshot)
         alive = frozenset(p.uid for p in pods if not p.terminating)
         apart = frozenset(p.uid for p, _ in released(pods))
-        self._nodes = {n.name: n for n in snapshot.nodes}
-        now, latest = self._clock.now(), self._clock.latest()
-        made = (w.template for w in snapshot.workloads if w.template is not None)
-        keys = spread_keys((*made, *(g.template for g in snapshot.live))) - {HOSTNAME}
+        now = self._clock.now()
         migrate = {p.uid for p in pods if BEING_EVICTED in p.annotations}
         only, working = snapshot.read_namespaces, self._at_work()
         before = tuple(
@@ -220,7 +238,7 @@ class Memory(SharedLedger):
             before,
             alive,
             apart,
-            latest,
+            self._clock.latest(),
             lambda e: e.over_at + MIGRATION * (e.uid in migrate) <= now,
             at_work=working,
             read=lambda namespace: not only or namespace in only,
@@ -231,10 +249,7 @@ class Memory(SharedLedger):
         self.last_sent.at = max(self.last_sent.at, self._clock.monotonic() - ago)
         self.ledger = replace(
             self.ledger,
-            openings=openings_of(
-                snapshot.nodes, keys, self.ledger.openings, now, self.in_force.out_wait, latest=latest
-            ),
-            entries=marked(ready_late(entries, pods), snapshot.nodes, now),
+            entries=entries,
             counted=recent(self.ledger.counted, now),
             refused=self._still_refused(max(self.in_force.retry_after, DAY)),
         )
@@ -268,7 +283,8 @@ class Memory(SharedLedger):
         closed = held_back(self.ledger, now) | self.closed
         every = (*snapshot.workloads, *movers.values())
         more = [{w.key: closed[w.namespace] for w in every if w.namespace in closed}]
-        more.append(undone(snapshot, plan, self.ledger, rules, now=now))
+        there = (*snapshot.nodes, *plan.new_nodes)
+        more.append(self.undone(there, plan.moves, domains_left(snapshot, plan)))
         more.append(released_owners(snapshot))
         more.append(self.refusing)
         if rules.stabilization > 0:
@@ -295,6 +311,12 @@ class Memory(SharedLedger):
         now, latest = self._clock.now(), self._clock.latest()
         return unsettled(nodes, moves, constraints, self.ledger, rules, now=now, latest=latest)
 
+    def undone(
+        self, nodes: Iterable[Node], moves: Iterable[Move], leaves: Callable[[Move], Sequence[str]]
+    ) -> dict[str, Reason]:
+        """Owner → that the removal of nodes has undone such moves. `leaves`: `plan.domains_left`."""
+        return undone(nodes, moves, leaves, self.ledger, self.in_force, now=self._clock.now())
+
     def began_since(
         self, move: Move, constraints: Sequence[ConstraintResult], seconds: float
     ) -> Reason | None:
@@ -309,10 +331,9 @@ class Memory(SharedLedger):
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
-        now, openings, out_wait = self._clock.now(), self.ledger.openings, self.in_force.out_wait
-        keys = {d.partition("=")[0] for d in openings}
-        seen = openings_of(nodes, keys, openings, now, out_wait, latest=self._clock.latest())
-        return out_for(template, nodes, seen, paused, out_wait, now)
+        self.saw(nodes)
+        now, out_wait = self._clock.now(), self.in_force.out_wait
+        return out_for(template, nodes, self.ledger.openings, paused, out_wait, now)
 
     @property
     def refusing(self) -> dict[str, Reason]:
@@ -453,11 +474,11 @@ class Memory(SharedLedger):
             if fate is Fate.RELEASED:
                 entries.append(replace(e, fate=fate, message=outcome.message))
                 continue
-            node = self._nodes.get(outcome.node)
+            node = self._nodes.get(outcome.node)  # which may have joined in this cycle
             missed = outcome.reason is not None and outcome.reason.code is ReasonCode.NO_NODE_CAME
             known = node is not None and not missed
             into = same_keys(e.leaves, node.labels) if known and node else outcome.move.awaits
-            room = room_of(self._nodes.values(), (d.partition("=")[0] for d in into))
+            room = room_of(self._there or (), (d.partition("=")[0] for d in into))
             settled = replace(
                 e,
                 # What was released is evicted at its end.

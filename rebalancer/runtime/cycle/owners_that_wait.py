@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from math import inf
 
@@ -12,7 +12,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
-from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
+from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.policy.fingerprints import constraint_id
 from rebalancer.policy.ledger import DAY, Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
@@ -205,23 +205,28 @@ def same_keys(domains: Iterable[str], labels: Mapping[str, str]) -> tuple[str, .
 
 
 def undone(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float
+    nodes: Iterable[Node],
+    moves: Iterable[Move],
+    leaves: Callable[[Move], Sequence[str]],
+    ledger: Ledger,
+    rules: HistoryRules,
+    *,
+    now: float,
 ) -> dict[str, Reason]:
-    """Owner → why it is left alone: wherever a replacement of this plan may land, the pair of domains is
-    undone_pairs."""
+    """Owner → why it is left alone: wherever a replacement of these moves may land, the pair of domains is
+    one of `undone_pairs`. `nodes`: also those to come; `leaves`: the domains that a move's pod leaves."""
     tired = undone_pairs(ledger, rules, now)
     in_vain = undone_pairs(ledger, rules, now, Fate.UNDONE)
     if not (tired or in_vain):
         return {}
-    labels = {n.name: n.labels for n in (*snapshot.nodes, *plan.new_nodes)}
-    left = domains_left(snapshot, plan)
+    labels = {n.name: n.labels for n in nodes}
     found: dict[str, Reason] = {}
-    for move in plan.moves:
-        leaves = left(move)
-        for pair in pairs(leaves, move.awaits):
+    for move in moves:
+        left = leaves(move)
+        for pair in pairs(left, move.awaits):
             if pair in in_vain:
                 found.setdefault(move.owner.key, why(pair, in_vain[pair], now, waited=True))
-        there = [pairs(leaves, same_keys(leaves, labels.get(d, {}))) for d in move.destinations]
+        there = [pairs(left, same_keys(left, labels.get(d, {}))) for d in move.destinations]
         if there and all(any(p in tired for p in ps) for ps in there):
             pair = next(p for p in there[0] if p in tired)
             found.setdefault(move.owner.key, why(pair, tired[pair], now))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import reduce
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
@@ -212,6 +214,7 @@ class ReplacementWatch:
     ) -> None:
         self._source = watched
         self._snapshot = snapshot
+        self._nodes = snapshot.nodes
         self._clock = clock
         self._limits, self._newest = limits, newest
         self._until = until
@@ -235,6 +238,12 @@ class ReplacementWatch:
     def _watched(self) -> WatchCache:
         assert self._source is not None, "nothing is evicted without a watch"
         return self._source
+
+    def nodes(self) -> Sequence[Node]:
+        """As the watch has them, or had them before it fell behind."""
+        with suppress(KubeError):
+            self._nodes = self._watched.nodes()
+        return self._nodes
 
     def before(self, move: Move, flying: Iterable[Outcome]) -> None:
         """Notes which pods the owner has, just before one of them is evicted: only what comes later can

@@ -292,6 +292,9 @@ def _waits(a: AskedOfMove) -> Reason | None:
     move = replace(a.move, destinations=a.plan.destinations(a.move))
     if (unsettled := memory.unsettled(a.nodes, [move], constraints).get(move.owner.key)) is not None:
         return unsettled
+    there = (*a.nodes, *a.plan.plan.new_nodes)
+    if (undone := memory.undone(there, [move], a.plan.leaves).get(move.owner.key)) is not None:
+        return undone
     return memory.began_since(move, constraints, a.clock.monotonic() - a.plan.made)
 
 

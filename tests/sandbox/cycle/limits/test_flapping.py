@@ -25,6 +25,7 @@ RULES = HistoryRules(stabilization=180, cool_down=180)
 ATTENDED = HistoryRules(after_undone=())
 UNCAPPED = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_per_owner_per_day=None)))
 MINUTE = 60.0
+ZONE = "topology.kubernetes.io/zone"
 THINGS = (*nodes(a=2, b=2, c=2), workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 4, "c-0": 4}))
 
 
@@ -170,3 +171,82 @@ def test_a_rolling_replacement_of_all_nodes_is_followed(surge: bool) -> None:
         last = m.cycle(RULES)
     assert last.zones() == [4, 4, 4]
     assert last.report.end is End.COMPLETE
+
+
+# What happens to nodes within one cycle, which may take hours: from the first replacement in zone c on.
+
+
+def shuts(m: Machine, shut: bool) -> None:
+    """Cordons zone c, or opens it."""
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}] if shut else []
+    for name in ("c-0", "c-1"):
+        m.server.store.modify(
+            "Node", name, None, lambda n: n["spec"].update(unschedulable=shut, taints=taints)
+        )
+
+
+def in_c(m: Machine) -> int:
+    """How many pods run in zone c."""
+    pods = m.server.store.list("Pod")
+    return sum(
+        p["spec"].get("nodeName", "").startswith("c-") and p["status"].get("phase") == "Running" for p in pods
+    )
+
+
+UNEVEN = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 8, "a-1": 8})
+IN_PASSING = HistoryRules(settle=0)
+
+
+def test_moves_onto_nodes_that_join_in_mid_cycle_count_as_undone_when_those_go() -> None:
+    with Machine((*nodes(a=2, b=2), UNEVEN)) as m:
+        time, joined = FakeTime(at=m.time.at), list[float]()
+
+        def during(_: float) -> None:
+            if not joined and evictions(m.server):
+                joined.append(time.at)
+                comes(m, "c-0", "c-1")
+
+        m.time.during = during
+        assert m.cycle(IN_PASSING, UNCAPPED, time=time).zones() == [6, 5, 5]
+        m.time.at += 5 * MINUTE
+        waits = m.cycle(HistoryRules(stabilization=0, settle=0, cool_down=0), UNCAPPED, begun=outage(m))
+    assert waits.report.reason is not None
+    assert (waits.report.evicted, waits.report.reason.code) == (0, ReasonCode.NODES_REMOVED)
+
+
+def test_a_zone_that_goes_and_comes_back_in_mid_cycle_is_not_filled_again_by_it() -> None:
+    web = workload("web").spread("zone", 1).needs(ZONE, "In", "a", "c").placed({"a-0": 4, "a-1": 4})
+    long = workload("long").spread("zone", 1).needs(ZONE, "In", "a", "b").placed({"a-0": 24, "a-1": 24})
+    with Machine((*nodes(a=2, b=2, c=2), web, long)) as m:
+        time, gone, back = FakeTime(at=m.time.at), list[float](), list[float]()
+
+        def during(_: float) -> None:
+            if not gone and in_c(m) == 4:
+                gone.append(time.at)
+                goes(m, "c-0", "c-1")
+            elif gone and not back:
+                back.append(time.at)
+                comes(m, "c-0", "c-1")
+
+        m.time.during = during
+        run = m.cycle(IN_PASSING, UNCAPPED, time=time)
+        assert back, "within the cycle"
+        went = [e for e in m.ledger().entries if e.pod.startswith("web") and e.at >= back[0]]
+        assert (len(went), in_c(m)) == (0, 0), "zone c is left alone"
+    assert run.report.reason is not None
+    assert run.report.reason.code is ReasonCode.NODES_REMOVED
+
+
+def test_a_zone_that_is_opened_and_shut_in_mid_cycle_is_out() -> None:
+    with Machine((*nodes(a=2, b=2, c=2), UNEVEN)) as m:
+        shuts(m, shut=True)
+        time, began = FakeTime(at=m.time.at), m.time.at
+
+        def during(_: float) -> None:
+            if evictions(m.server) and time.at > began + 5:
+                shuts(m, shut=time.at > began + 8)
+
+        m.time.during = during
+        m.cycle(IN_PASSING, UNCAPPED, time=time)
+        doors = m.ledger().openings[f"{ZONE}=c"].values()
+    assert max(d.shut for d in doors) > began
