@@ -30,6 +30,7 @@ from rebalancer.kube.evictor import LiveEvictor
 from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.reading import Objects
 from rebalancer.model.decode import Decoder
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode
 from rebalancer.model.snapshot import KINDS as KINDS_OF_ALL
@@ -79,6 +80,9 @@ class Watch:
         if self._world.random.random() < 0.8:
             self.seen = self._world.read()
         return {(p.namespace, p.name): p for p in self.seen.pods}
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self.seen.nodes
 
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         return self.seen.workloads_by_name.get((kind, namespace, name))
