@@ -153,13 +153,19 @@ def _group_in(model: type[Explained], key: str) -> type[Explained] | None:
     return found if isinstance(found, type) and issubclass(found, Explained) else None
 
 
+_INTEGER, _DECIMAL = "tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)")
+
+
 class _Loader(PlainLoader):
-    """YAML in which a key must not occur twice, as PyYAML would silently use the last one, and no text has a
-    NUL, as no path may."""
+    """YAML in which a key must not occur twice, as PyYAML would silently use the last one, no text has a NUL,
+    as no path may, and a number is decimal: YAML 1.1 reads 010 as 8, and 1.2 as 10."""
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         if isinstance(node.value, str) and "\0" in node.value:
             raise yaml.MarkedYAMLError(problem="a NUL within a text", problem_mark=node.start_mark)
+        if node.tag == _INTEGER and not _DECIMAL.fullmatch(node.value):
+            say = f"{node.value[:60]} is no decimal number, or begins with 0"
+            raise yaml.MarkedYAMLError(problem=say, problem_mark=node.start_mark)
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

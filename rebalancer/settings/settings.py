@@ -398,8 +398,9 @@ class Policy(Group):
 
 class Evictions(Group):
     """Whether pods are evicted, and how many of them in one cycle, an hour and a day at most. A cap is a
-    number of pods, or a percentage of the pods that it is about; none = no cap beyond PodDisruptionBudgets.
-    Caps bound what is carried out: the plan stays whole and marks the moves that wait for a later cycle."""
+    number of pods, or a percentage of the pods that it is about, rounded up; none = no cap beyond
+    PodDisruptionBudgets. Caps bound what is carried out: the plan stays whole and marks the moves that wait
+    for a later cycle."""
 
     enabled: bool = False
     """Whether pods are evicted at all. false: plans are made and reported, and no pod goes. The flag
