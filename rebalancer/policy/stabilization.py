@@ -7,7 +7,9 @@ not their doing: it need not last, but the domain has to settle.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from math import inf
 
 from msgspec import Struct
@@ -15,6 +17,7 @@ from msgspec import Struct
 from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Alike
 from rebalancer.policy.fingerprints import selects
 from rebalancer.policy.ledger import Ledger, Opening
 from rebalancer.policy.waits import ATTENDED, FEWEST, HistoryRules, moment, opening_for, wait
@@ -152,6 +155,71 @@ def arrival(
 def _shut(node: Node, template: PodTemplate) -> bool:
     """Whether the pod could not be placed there were the node Ready."""
     return any(t.key not in _UNREADY and not tolerated(t, template.tolerations) for t in node.shut_by)
+
+
+class Arrivals:
+    """The arrivals of these nodes' domains, each looked at once for a template."""
+
+    def __init__(
+        self, nodes: Sequence[Node], ledger: Ledger, rules: HistoryRules, now: float, *, latest: float
+    ) -> None:
+        self._nodes, self._openings, self._rules = nodes, ledger.openings, rules
+        self._now, self._latest = now, latest
+        lately = now - max(rules.stabilization, rules.settle)
+        self._fresh = [n for n in nodes if (n.ready_since or 0.0) > lately]
+        self._domains: dict[str, dict[str, list[Node]]] = {}
+        self._found: dict[tuple[str, str, int], tuple[PodTemplate, Arrival | None]] = {}
+        self._unsettled: dict[tuple[str, int], dict[str, tuple[float, frozenset[str]]]] = {}
+
+    def unsettled(self, key: str, template: PodTemplate) -> Mapping[str, tuple[float, frozenset[str]]]:
+        """The domains of this key that are not to be used yet: until when, and their nodes."""
+        if (key, id(template)) not in self._unsettled:
+            found = {}
+            for d in dict.fromkeys(n.labels[key] for n in self._fresh if key in n.labels):
+                arrived = self.of(key, d, template)
+                if arrived is not None and self._now < arrived.usable:
+                    found[d] = arrived.usable, frozenset(n.name for n in self._of(key)[d])
+            self._unsettled[key, id(template)] = found
+        return self._unsettled[key, id(template)]
+
+    def of(self, key: str, domain: str, template: PodTemplate) -> Arrival | None:
+        """A domain as pods of the template see it; None if it has not arrived lately."""
+        found = self._found.get((key, domain, id(template)))
+        if found is None:
+            nodes, openings = self._of(key)[domain], self._openings.get(f"{key}={domain}", {})
+            arrived = arrival(nodes, template, openings, self._rules, self._now, latest=self._latest)
+            found = self._found[key, domain, id(template)] = template, arrived
+        return found[1]
+
+    def settled(
+        self, key: str, pods: Mapping[str, int], template: PodTemplate, counted: Iterable[Alike]
+    ) -> float:
+        """From when on a violation that came with the domains with the fewest pods need not last; infinity
+        if one of them has not arrived lately, or a pod there is from before: then it was hardly away.
+        `pods`: in each domain; `counted`: they themselves."""
+        fewest = min(pods.values(), default=0)
+        domains, arrived = self._of(key), dict[str, Arrival]()
+        for d in (d for d, n in pods.items() if n == fewest and d in domains):
+            if (found := self.of(key, d, template)) is not None:
+                arrived[d] = found
+            elif any(n.ready for n in domains[d]):
+                return inf
+        if not arrived:
+            return inf
+        last = reduce(Arrival.later, arrived.values())
+        there = {n.name for d in arrived for n in domains[d]}
+        its = (p for some in counted for p in some.pods if p.node_name in there)
+        began = (p.created if p.started is None else p.started for p in its)
+        return last.settled if all(at is not None and at >= last.at for at in began) else inf
+
+    def _of(self, key: str) -> dict[str, list[Node]]:
+        """Domain of this key → its nodes."""
+        if key not in self._domains:
+            self._domains[key] = defaultdict(list)
+            for node in self._nodes:
+                if key in node.labels:
+                    self._domains[key][node.labels[key]].append(node)
+        return self._domains[key]
 
 
 def settling(until: float, rules: HistoryRules, now: float) -> Reason:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 from math import inf
 
 from rebalancer.model.node import HOSTNAME, Node
-from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
@@ -18,7 +16,7 @@ from rebalancer.policy.ledger import DAY, Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
-from rebalancer.policy.stabilization import Arrival, Followed, arrival, settling, stabilizing
+from rebalancer.policy.stabilization import Arrivals, Followed, settling, stabilizing
 from rebalancer.policy.stabilization import first_seen as first_violated
 from rebalancer.policy.waits import HistoryRules, pairs, undone_pairs, why
 
@@ -53,7 +51,9 @@ def young(
     for i, result in results.items():
         settled, onset = inf, followed.onsets.get(i)
         if onset is not None and onset.by_nodes and i in movers:
-            settled = arrivals.settled(result, movers[i][0].replacement, counted[i])
+            settled = arrivals.settled(
+                result.constraint.topology_key, result.domains, movers[i][0].replacement, counted[i]
+            )
         if (reason := stabilizing(since[i], rules, now, settled)) is not None:
             reasons[i] = reason
     since |= _of_others(snapshot, plan, ledger, since, latest)
@@ -107,68 +107,6 @@ def unsettled(
                 until = (min if key == HOSTNAME else max)(there[d][0] for d in into)
                 found.setdefault(move.owner.key, settling(until, rules, now))
     return found
-
-
-class Arrivals:
-    """Of the domains of these nodes, each looked at once for a template."""
-
-    def __init__(
-        self, nodes: Sequence[Node], ledger: Ledger, rules: HistoryRules, now: float, *, latest: float
-    ) -> None:
-        self._nodes, self._openings, self._rules = nodes, ledger.openings, rules
-        self._now, self._latest = now, latest
-        lately = now - max(rules.stabilization, rules.settle)
-        self._fresh = [n for n in nodes if (n.ready_since or 0.0) > lately]
-        self._domains: dict[str, dict[str, list[Node]]] = {}
-        self._found: dict[tuple[str, str, int], tuple[PodTemplate, Arrival | None]] = {}
-        self._unsettled: dict[tuple[str, int], dict[str, tuple[float, frozenset[str]]]] = {}
-
-    def unsettled(self, key: str, template: PodTemplate) -> Mapping[str, tuple[float, frozenset[str]]]:
-        """The domains of this key that are not to be used yet: until when, and their nodes."""
-        if (key, id(template)) not in self._unsettled:
-            found = {}
-            for d in dict.fromkeys(n.labels[key] for n in self._fresh if key in n.labels):
-                arrived = self.of(key, d, template)
-                if arrived is not None and self._now < arrived.usable:
-                    found[d] = arrived.usable, frozenset(n.name for n in self._of(key)[d])
-            self._unsettled[key, id(template)] = found
-        return self._unsettled[key, id(template)]
-
-    def of(self, key: str, domain: str, template: PodTemplate) -> Arrival | None:
-        """A domain as pods of the template see it; None if it has not arrived lately."""
-        found = self._found.get((key, domain, id(template)))
-        if found is None:
-            nodes, openings = self._of(key)[domain], self._openings.get(f"{key}={domain}", {})
-            arrived = arrival(nodes, template, openings, self._rules, self._now, latest=self._latest)
-            found = self._found[key, domain, id(template)] = template, arrived
-        return found[1]
-
-    def settled(self, result: ConstraintResult, template: PodTemplate, counted: Iterable[Alike]) -> float:
-        """From when on a violation that came with the domains with the fewest pods need not last; infinity
-        if one of them has not arrived lately, or a pod there is from before: then it was hardly away."""
-        key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
-        domains, arrived = self._of(key), dict[str, Arrival]()
-        for d in (d for d, n in result.domains.items() if n == fewest and d in domains):
-            if (found := self.of(key, d, template)) is not None:
-                arrived[d] = found
-            elif any(n.ready for n in domains[d]):
-                return inf
-        if not arrived:
-            return inf
-        last = reduce(Arrival.later, arrived.values())
-        there = {n.name for d in arrived for n in domains[d]}
-        pods = (p for some in counted for p in some.pods if p.node_name in there)
-        began = (p.created if p.started is None else p.started for p in pods)
-        return last.settled if all(at is not None and at >= last.at for at in began) else inf
-
-    def _of(self, key: str) -> dict[str, list[Node]]:
-        """Domain of this key → its nodes."""
-        if key not in self._domains:
-            self._domains[key] = defaultdict(list)
-            for node in self._nodes:
-                if key in node.labels:
-                    self._domains[key][node.labels[key]].append(node)
-        return self._domains[key]
 
 
 def _counted(snapshot: Snapshot, results: Mapping[str, ConstraintResult]) -> dict[str, list[Alike]]:
