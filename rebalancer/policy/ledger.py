@@ -1,9 +1,9 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited; the oldest entries are dropped first, and then only counted (`Tally`). Before any entry goes, what
-else there is does (`_SPARE`): cool-downs and caps rest on entries. What has not ended, and what the present
-cycle did, stays.
+limited. Entries that are dropped are still counted (`Tally`): first the oldest that went as predicted. What
+has not ended, and what the present cycle did, stays. Entries have half of the room at least, and what is
+known of domains and violations the other half, as waits rest on both.
 
 People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
 what cannot be right is put aside, and the rest is used.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Caps over an hour or a day must not forget an eviction because there were many: only time makes them
 # forget.
 
-HOUR, DAY = 3600.0, 86_400.0
+HOUR, DAY, WEEK = 3600.0, 86_400.0, 604_800.0
 _TOGETHER = 600
 """Seconds: evictions of one owner within ten minutes are counted together, by the last of them."""
 _OWNER_LENGTH = 10
@@ -207,6 +207,8 @@ def shown_key(version: str, profile: str, branch: str, scheduler: str = "") -> s
 
 VERSION = 1
 MOST_ENTRIES = 1000
+_MOST_SPOILT = MOST_ENTRIES // 4
+"""Entries that stay for longer than others, as owners wait because of them, for a week at most."""
 MOST_BYTES = 512 * 1024
 """Of everything but counts: half of what a ConfigMap may hold."""
 MOST_VIOLATIONS = 2000
@@ -262,6 +264,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     landed; `removed`: when its node was first found gone, 0 = it was not. `room`: millicores of
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
+    `mended`: whether all of `excess` was gone in its cycle.
     `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom. `method`: "" where
     it was just evicted. `over_at`: from when on what a process sent that is no more has been carried out, if
     it ever is; 0 = that process is at work, as far as known.
@@ -281,6 +284,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     replacement: str = ""
     landed: str = ""
     excess: dict[str, int] = {}
+    mended: bool = False
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
     removed: Time = 0.0
@@ -463,7 +467,7 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def within_limits(ledger: Ledger, cycle: str = "") -> Ledger:
-    """The ledger with as much as it may have. Of the oldest entries only a count is kept.
+    """The ledger with as much as it may have. Of entries that are dropped only a count is kept.
 
     Counts have the other half of the ConfigMap, and are not limited; nor are entries that have not ended, or
     are of the present `cycle`, whose caps rest on them. Where they are more, the API server refuses it, and
@@ -489,21 +493,23 @@ def within_limits(ledger: Ledger, cycle: str = "") -> Ledger:
     )
     while (over := len(encode(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES) > 0:
         spare = next((name for name in _SPARE if getattr(small, name)), None)
-        if spare is None:
+        if spare not in _FIRST and len(msgspec.json.encode(small.entries)) > MOST_BYTES // 2:
             fewer = _without(small, len(small.entries) // 10 + 1, cycle)
-        elif spare == "openings":
-            fewer = replace(small, openings=_fewer(small.openings, over))
-        else:
-            fewer = replace(small, **{spare: _shorter(getattr(small, spare), over)})
-        if fewer is small:
+            if fewer is not small:
+                small = fewer
+                continue
+        if spare is None:
             break
-        small = fewer
+        part = getattr(small, spare)
+        left = _fewer(part, over) if spare == "openings" else _shorter(part, over)
+        small = replace(small, **{spare: left})
     return small
 
 
-_SPARE = ("irreplaceable", "refused", "openings", "violated", "shown")
-"""What is given up before any entry is, in this order. Nothing but a finding rests on the first; who is not
-among the second is asked for once more."""
+_FIRST = ("irreplaceable", "refused")
+_SPARE = (*_FIRST, "shown", "openings", "violated")
+"""What is given up, in this order: the first before any entry is. Nothing but a finding rests on it; who is
+not among the second is asked for once more. The others go when entries have no more than half."""
 
 
 def _shorter(part: Mapping[str, T], over: int) -> dict[str, T]:
@@ -526,22 +532,29 @@ def _fewer(openings: Mapping[str, Mapping[str, Opening]], over: int) -> dict[str
     return kept
 
 
-def _without(ledger: Ledger, oldest: int, cycle: str) -> Ledger:
-    """The ledger without so many of the oldest entries, which are counted instead."""
-    dropped, kept = _parted(ledger.entries, oldest, cycle)
+def _without(ledger: Ledger, number: int, cycle: str) -> Ledger:
+    """The ledger without so many entries, which are counted instead."""
+    dropped, kept = _parted(ledger.entries, number, cycle)
     if not dropped:
         return ledger
     counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
     return replace(ledger, entries=kept, counted=counted)
 
 
-def _parted(entries: Sequence[Entry], oldest: int, cycle: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """The entries, by age, as those that go and those that stay. What has not ended stays: a pod whose
-    release is forgotten would be given back."""
+def _parted(entries: Sequence[Entry], number: int, cycle: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """The entries, by age, as so many that go and those that stay: the oldest go, and last those for which
+    owners wait longest. What has not ended stays: a pod whose release is forgotten would be given back."""
     may_go = [i for i, e in enumerate(entries) if e.fate not in OPEN and not (cycle and e.cycle == cycle)]
-    go = frozenset(may_go[: max(0, oldest)])
+    recent = entries[-1].at - WEEK if entries else 0.0
+    spoilt = frozenset([i for i in may_go if _spoilt(entries[i]) and entries[i].at > recent][-_MOST_SPOILT:])
+    go = frozenset(sorted(may_go, key=lambda i: i in spoilt)[: max(0, number)])
     gone, stay = ([e for i, e in enumerate(entries) if (i in go) is goes] for goes in (True, False))
     return tuple(gone), tuple(stay)
+
+
+def _spoilt(e: Entry) -> bool:
+    """Whether it did not go as predicted, or was undone."""
+    return e.fate is not Fate.DONE or bool(e.gates) or any(e.shrank)
 
 
 def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
@@ -665,7 +678,12 @@ def merged(theirs: Ledger, mine: Ledger, cycle: str = "") -> Ledger:
 
 def _known(mine: Entry, theirs: Entry) -> Entry:
     """The own entry, with what became of it as far as they know more."""
-    mine = replace(mine, at=max(mine.at, theirs.at), over_at=max(mine.over_at, theirs.over_at))
+    mine = replace(
+        mine,
+        at=max(mine.at, theirs.at),
+        over_at=max(mine.over_at, theirs.over_at),
+        mended=mine.mended or theirs.mended,
+    )
     if theirs.removed and not mine.removed:
         mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)
     elif any(theirs.shrank) and not any(mine.shrank) and theirs.into == mine.into:

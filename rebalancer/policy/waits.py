@@ -22,15 +22,15 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import ZONE, Node, Taint, TaintEffect, Toleration
+from rebalancer.model.node import LEAVING_TAINTS, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.fingerprints import alike, recipe_of, selects
-from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
+from rebalancer.policy.ledger import DAY, WEEK, Entry, Fate, Ledger, Opening
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
 
-_GATED = 7 * 24 * 3600.0
+_GATED = WEEK
 """Seconds for which a namespace is left alone in which a replacement was held back."""
 _AWAY = frozenset({Fate.ELSEWHERE, Fate.FAILED})
 
@@ -208,7 +208,7 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
 
 
 def returns(entries: Iterable[Entry]) -> int:
-    """In how many cycles a constraint's excess was no lower than in the cycle before."""
+    """In how many cycles a constraint's excess was no lower than in the one before, or than that had left."""
     before: dict[str, tuple[str, int]] = {}
     returned: dict[str, set[str]] = defaultdict(set)
     for e in sorted(entries, key=lambda e: e.at):
@@ -218,7 +218,7 @@ def returns(entries: Iterable[Entry]) -> int:
                 continue  # later plans of one cycle have less to do
             if last is not None and excess >= last[1]:
                 returned[constraint].add(e.cycle)
-            before[constraint] = (e.cycle, excess)
+            before[constraint] = (e.cycle, 0 if e.mended else excess)
     return max((len(cycles) for cycles in returned.values()), default=0)
 
 
@@ -261,7 +261,6 @@ SOON = 86_400.0
 """What shrinks later than this, in seconds, has not undone the move."""
 _REPLACED = 900.0
 """Seconds in which other nodes may take the place of those that are gone."""
-WEEK = 7 * 86_400.0
 LEAST, SHARE = 3, 0.25
 """From so many undone moves on, and from this share of all of the week, the removal of nodes and spread
 contradict each other; not where one outage has undone them all."""
@@ -448,20 +447,29 @@ def openings_of(
     later of two clocks, which dates what is new."""
     there: dict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
-        taints = ",".join(sorted(map(str, node.shut_by)))
+        taints = ",".join(sorted(_named(t) for t in node.shut_by))
         for key in keys & node.labels.keys():
             there[f"{key}={node.labels[key]}"][taints] += 1
+    # The zones first, and then by keys: a part of a key's domains would say nothing of the others.
+    number = Counter(d.partition("=")[0] for d in there)
+    ranked = sorted(there, key=lambda d: (not d.startswith(f"{ZONE}="), number[d.partition("=")[0]], d))
     known = {d.partition("=")[0] for d in before}
     found: dict[str, dict[str, Opening]] = {}
-    for domain in sorted(there)[:_MOST_DOMAINS]:
+    for domain in ranked[:_MOST_DOMAINS]:
         old, first = before.get(domain, {}), latest if domain.partition("=")[0] in known else 0.0
         openings = {t: Opening(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
         openings |= {t: replace(openings[t], several=True) for t, n in there[domain].items() if n >= FEWEST}
         gone = {t: replace(d, shut=d.shut or latest) for t, d in old.items() if t not in openings}
         gone = {t: d for t, d in gone.items() if now - d.shut < max(out_wait, DAY)}
-        newest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_MOST_TAINTS]
-        found[domain] = openings | {t: gone[t] for t in newest}
+        # A set with fewer taints was open to more pods.
+        widest = sorted(gone, key=lambda t: (len(t.split(",")) if t else 0, -gone[t].shut))[:_MOST_TAINTS]
+        found[domain] = openings | {t: gone[t] for t in widest}
     return found
+
+
+def _named(taint: Taint) -> str:
+    """A taint, without what differs on each node that is about to go: cluster-autoscaler writes the time."""
+    return str(replace(taint, value="") if taint.key in LEAVING_TAINTS else taint)
 
 
 def opening_for(openings: Mapping[str, Opening], tolerations: tuple[Toleration, ...]) -> Opening | None:

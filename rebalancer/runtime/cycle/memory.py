@@ -276,6 +276,7 @@ class Memory(SharedLedger):
             found = found or next(iter(unread.get(entry.owner, ())), None) or movers.get(entry.owner)
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
+        self._note_mended(plan)
         now, latest, rules = self._clock.now(), self._clock.latest(), self.in_force
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         # A plan goes by the names of what is read.
@@ -301,6 +302,19 @@ class Memory(SharedLedger):
                 found[owner] = [*found.get(owner, ()), *out.values()]
         return together(found)
 
+    def _note_mended(self, plan: Plan) -> None:
+        """What evictions of this cycle were for, and is gone by now: if it comes again, that is a return."""
+        mine = [e for e in self.ledger.entries if e.cycle == self.cycle and not e.mended]
+        if not mine:
+            return
+        holds = {constraint_id(c.constraint) for c in plan.constraints if not c.excess}
+        done = {e.uid for e in mine if e.fate not in OPEN and e.excess.keys() <= holds}
+        every = self.ledger.entries
+        every = tuple(
+            replace(e, mended=True) if e.cycle == self.cycle and e.uid in done else e for e in every
+        )
+        self.ledger = replace(self.ledger, entries=every)
+
     def unsettled(
         self, nodes: Sequence[Node], moves: Iterable[Move], constraints: Sequence[ConstraintResult]
     ) -> dict[str, Reason]:
@@ -320,9 +334,14 @@ class Memory(SharedLedger):
     def began_since(
         self, move: Move, constraints: Sequence[ConstraintResult], seconds: float
     ) -> Reason | None:
-        """That all violations for which a pod was to move ended and began anew within so many seconds."""
+        """That all violations for which a pod was to move ended and began anew within so many seconds, or
+        that this is not known."""
         rules = self.in_force
-        onsets = self.followed().onsets if rules.stabilization else {}
+        followed = self.followed() if rules.stabilization else Followed()
+        if -inf < followed.unbroken < seconds:
+            say = "the watch has missed something since the plan: its violations may have begun anew"
+            return Reason(ReasonCode.NOT_CURRENT, say)
+        onsets = followed.onsets
         began = [onsets.get(constraint_id(constraints[i].constraint)) for i in move.fixes if onsets]
         if not began or any(o is None or o.ago >= seconds for o in began):
             return None

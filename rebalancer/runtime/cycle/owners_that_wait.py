@@ -94,10 +94,11 @@ def unsettled(
 ) -> dict[str, Reason]:
     """Owner → why it is left alone: a replacement could land in a domain that has just come back. Of nodes as
     domains some come all the time: all that it could land on have to be such. `constraints`: those that the
-    moves' `fixes` mean."""
+    moves' `fixes` mean; what a replacement spreads over counts beside them."""
     arrivals, found = Arrivals(nodes, ledger, rules, now, latest=latest), dict[str, Reason]()
     for move in moves:
-        for key in {constraints[i].constraint.topology_key for i in move.fixes}:
+        mended = (constraints[i].constraint.topology_key for i in move.fixes)
+        for key in sorted({*mended, *(c.topology_key for c in move.replacement.spread)}):
             there = arrivals.unsettled(key, move.replacement)
             if not there or (key == HOSTNAME and len(there) < len(move.destinations)):
                 continue

@@ -78,6 +78,8 @@ class SpreadNow:
         self.touched = set[str]()
         self.freed = set[str]()
         self._now: Mapping[str, Mapping[Constraint, int]] | None = None
+        self._told: set[Constraint] | None = None
+        """What was violated when that was known last."""
         self._began: dict[Constraint, tuple[float, bool]] = {}
         """Of those whose beginning was seen: when, and whether by nodes."""
         self._hidden = set[Constraint]()
@@ -108,7 +110,7 @@ class SpreadNow:
         with self._lock:
             self.look()
             if self._now is None:
-                return Followed()
+                return Followed(0.0)
             now = self._monotonic()
             onsets = {constraint_id(c): Onset(now - at, by) for c, (at, by) in self._began.items()}
             return Followed(now - self._since, onsets)
@@ -156,9 +158,10 @@ class SpreadNow:
         excess, now = self._index.excess(), self._monotonic()
         every = {c for of in excess.values() for c in of}
         if self._now is None:
-            # What was missed may have ended them, and not made them older.
+            # What was missed may have ended them, and not made them older; or it made them.
             self._since, self._hidden = now, set()
-            self._began = {c: (at, False) for c, (at, _) in self._began.items() if c in every}
+            new = {} if self._told is None else dict.fromkeys(every - self._told, (now, False))
+            self._began = {c: (at, False) for c, (at, _) in self._began.items() if c in every} | new
         else:
             # What was kept for a moment in between has begun anew.
             known, began = {c for of in self._now.values() for c in of} - self._index.kept, self._began
@@ -167,7 +170,7 @@ class SpreadNow:
             self._hidden |= {c for c in known - every if by_nodes and not began.get(c, (now, False))[1]}
             self._hidden -= every
         self._index.kept.clear()
-        self._now = excess
+        self._now, self._told = excess, every
 
     def _take(self, changes: list[Change]) -> bool:
         if self._index is None:

@@ -289,7 +289,8 @@ def _waits(a: AskedOfMove) -> Reason | None:
     if reason is not None and end_of(reason) > a.clock.now():
         return reason
     memory, constraints = a.cycle.memory, a.plan.plan.constraints
-    move = replace(a.move, destinations=a.plan.destinations(a.move))
+    # A planned node that has been shut since is no way out.
+    move = replace(a.move, destinations=a.plan.look.room.destinations(a.move) or a.move.destinations)
     if (unsettled := memory.unsettled(a.nodes, [move], constraints).get(move.owner.key)) is not None:
         return unsettled
     there = (*a.nodes, *a.plan.plan.new_nodes)

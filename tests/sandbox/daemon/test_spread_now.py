@@ -130,6 +130,22 @@ def test_how_a_violation_began_is_known_to_the_moment() -> None:
         assert f.spread.followed().unbroken == 1
 
 
+def test_a_violation_that_began_while_something_was_missed_is_new() -> None:
+    with followed(*WEB) as f:
+        f.server.store.delete("Pod", "web-00003", "default")
+        f.server.store.delete("Pod", "web-00004", "default")
+        assert f.excess() == 1
+        assert f.onsets() == [], "it was there before anybody looked"
+        f.spread.forget()
+        assert f.onsets() == [], "and may have been all the time"
+        f.server.store.create(new(pod("one").labels(app="web").on("b-0")))
+        assert f.onsets() == []
+        f.at += 9
+        f.server.store.delete("Pod", "one", "default")
+        f.spread.forget()
+        assert f.onsets() == [(0.0, False)]
+
+
 def test_nodes_that_hide_a_violation_for_a_moment_have_not_made_it() -> None:
     """The domain without a pod counts only while the pods tolerate what its nodes are tainted with."""
     web = workload("web").spread("zone", 1, taints_policy="Honor")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.ledger import Entry, Fate, Ledger
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from tests.support.build import node, nodes, objects, workload
@@ -250,3 +251,51 @@ def test_a_zone_that_is_opened_and_shut_in_mid_cycle_is_out() -> None:
         m.cycle(IN_PASSING, UNCAPPED, time=time)
         doors = m.ledger().openings[f"{ZONE}=c"].values()
     assert max(d.shut for d in doors) > began
+
+
+def test_a_planned_node_that_is_shut_since_is_no_way_around_a_pair_of_domains_that_waits() -> None:
+    web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 6, "b-0": 1, "c-0": 1})
+    with Machine((*nodes(a=1, b=1, c=2), web), choose=lambda _, able: able[0]) as m:
+        at = m.time.at - 300
+        undone = Entry(
+            at=at, cycle="p0-1-1", namespace="default", pod="other-1", uid="u", node="a-0", predicted="c-1",
+            owner="ReplicaSet/default/other", fate=Fate.DONE, landed="c-1", leaves=(f"{ZONE}=a",),
+            into=(f"{ZONE}=c",), room=(10**9,), removed=at + 180, shrank=(at + 180,),
+        )  # fmt: skip
+        m.keep(Ledger(entries=(undone,)))
+
+        def during(_: float) -> None:
+            if evictions(m.server):
+                cordoned = node("x").cordoned().build()[0]["spec"]
+                m.server.store.modify("Node", "b-0", None, lambda n: n["spec"].update(cordoned))
+
+        m.time.during = during
+        run = m.cycle(RULES)
+    assert run.report.evicted == 1, "b was open for the first"
+    assert run.report.reason is not None
+    assert run.report.reason.code is ReasonCode.NODES_REMOVED
+
+
+def test_a_violation_that_is_mended_and_comes_back_smaller_each_time_is_a_loop() -> None:
+    back = [False]
+
+    def choose(_: object, able: list[str]) -> str | None:
+        return "a-0" if back[0] else next(iter(able), None)
+
+    web = workload("web").spread("zone", 1).placed({"a-0": 11, "b-0": 5})
+    with Machine((*nodes(a=1, b=1), web), choose=choose) as m:
+        went = [m.cycle(IN_PASSING, UNCAPPED).report.evicted]
+        for pods in (2, 1, 1):
+            m.time.at += 20 * MINUTE
+            back[0] = True
+            there = [p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0"]
+            for p in there[:pods]:
+                m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
+            for _ in range(4):
+                m.hands.step()
+            back[0] = False
+            last = m.cycle(IN_PASSING, UNCAPPED)
+            went.append(last.report.evicted)
+    assert went == [3, 2, 1, 0]
+    assert last.report.reason is not None
+    assert last.report.reason.code is ReasonCode.EVICTION_LOOP

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rebalancer.policy.ledger import (
     COVERED,
+    DAY,
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_SHOWN,
@@ -114,7 +115,7 @@ def test_entries_that_one_has_counted_already_are_not_counted_twice() -> None:
 def test_a_release_that_has_not_ended_is_not_forgotten_for_newer_entries() -> None:
     newer = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(10, MOST_ENTRIES + 10))
     open_ = tuple(replace(entry(1.0, f.value), fate=f) for f in OPEN)
-    ended = replace(entry(1.0, "c"), fate=Fate.UNDONE)
+    ended = replace(entry(1.0, "c"), fate=Fate.DONE)
     for kept in (
         within_limits(Ledger(entries=(ended, *open_, *newer))),
         merged(Ledger(entries=(ended, *open_)), Ledger(entries=newer)),
@@ -133,7 +134,28 @@ def test_of_the_present_cycle_nothing_is_forgotten_for_newer_entries() -> None:
         assert kept.entries == (own, *newer[1:])
 
 
-def test_what_else_a_ledger_holds_goes_before_any_entry() -> None:
+def test_what_owners_wait_for_is_forgotten_after_what_went_well() -> None:
+    no_help = replace(entry(1.0, "a"), fate=Fate.ELSEWHERE)
+    undone = replace(entry(2.0, "b"), fate=Fate.DONE, shrank=(5.0,))
+    well = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(10, MOST_ENTRIES + 10))
+    kept = within_limits(Ledger(entries=(no_help, undone, *well)))
+    assert kept.entries == (no_help, undone, *well[2:])
+    later = tuple(replace(e, at=e.at + 8 * DAY) for e in well)
+    assert within_limits(Ledger(entries=(no_help, undone, *later))).entries == later, "of last week"
+    failed = tuple(replace(e, fate=Fate.FAILED) for e in well)
+    newest = within_limits(Ledger(entries=(*failed, *later[: MOST_ENTRIES // 2]))).entries
+    assert newest[-MOST_ENTRIES // 2 :] == later[: MOST_ENTRIES // 2], "they push nothing else out"
+
+
+def test_a_ledger_that_is_full_of_evictions_still_knows_the_domains_and_violations() -> None:
+    entries = tuple(replace(entry(float(n), f"p{n}", "x" * 500), fate=Fate.DONE) for n in range(MOST_ENTRIES))
+    openings = {f"zone={z}": {"": Opening(1.0, 7.0)} for z in "abc"}
+    kept = within_limits(Ledger(entries=entries, openings=openings, violated={"x": 1.0}))
+    assert (kept.openings, kept.violated) == (openings, {"x": 1.0})
+    assert 500 < len(kept.entries) < MOST_ENTRIES
+
+
+def test_domains_leave_entries_half_of_the_room() -> None:
     """Of the ways in which domains were shut the latest stay. What is open stays as a whole, or goes."""
     entries = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(MOST_ENTRIES))
     shut = {

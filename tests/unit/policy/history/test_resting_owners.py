@@ -75,6 +75,8 @@ OWNERS: list[tuple[str, list[Entry], ReasonCode | None]] = [
     ("elsewhere, but long ago", [entry(4000, fate=Fate.ELSEWHERE)], None),
     ("mended bit by bit", [entry(900, excess=3), entry(600, excess=2), entry(300, excess=1)], None),
     ("mended three times anew", [entry(900), entry(600), entry(300)], ReasonCode.EVICTION_LOOP),
+    ("came back smaller twice", [entry(900, excess=3, mended=True), entry(600, excess=2, mended=True),
+     entry(300, excess=1)], ReasonCode.EVICTION_LOOP),
     ("came back once", [entry(600, excess=2), entry(300, excess=2)], None),
     ("several plans of one cycle", [entry(900 - i, cycle="c", excess=2) for i in range(5)], None),
     ("came back in changing clusters", [entry(900, cluster="x"), entry(600), entry(300, cluster="y")], None),

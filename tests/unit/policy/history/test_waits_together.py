@@ -25,7 +25,7 @@ from rebalancer.policy.waits import (
     waiting_owners,
     why,
 )
-from tests.support.build import nodes, snapshot
+from tests.support.build import node, nodes, snapshot
 
 NOW = 2_000_000_000.0
 RULES = HistoryRules(cool_down=180, stabilization=180, out_wait=21_600)
@@ -121,6 +121,26 @@ def test_since_when_a_domain_was_shut_in_some_way_is_kept_as_long_as_a_rule_may_
     assert [NOW - o.shut for o in found.values() if o.shut] == [a for a in ages if a < max(out_wait, DAY)]
     anew = openings_of(NODES, keys, {ZONE: {"gone:NoSchedule": Opening()}}, NOW, out_wait, latest=NOW + 60)
     assert anew[ZONE]["gone:NoSchedule"].shut == NOW + 60, "the later of two clocks says since when"
+
+
+def test_a_zone_stays_out_however_many_of_its_nodes_are_taken_away() -> None:
+    """cluster-autoscaler's taint has the time at which it was set."""
+    key, found = ZONE.partition("=")[0], {ZONE: {"": Opening()}}
+    for minute in range(60):
+        there = [n.cordoned() for n in nodes(c=2)]
+        going = there[0].taint("ToBeDeletedByClusterAutoscaler", value=str(minute)).taint(f"x{minute}")
+        seen = snapshot(going, there[1]).nodes
+        at = NOW + 60 * minute
+        found = openings_of(seen, {key}, found, at, RULES.out_wait, latest=at)
+        assert found[ZONE][""].shut == NOW
+    assert len(found[ZONE]) < 30
+
+
+def test_zones_are_known_however_many_domains_pods_spread_over() -> None:
+    many = snapshot(*nodes(a=2, c=2), *(node(f"n{i:03}").label("a-rack", f"r{i:03}") for i in range(600)))
+    found = openings_of(many.nodes, {ZONE.partition("=")[0], "a-rack"}, {}, NOW, 60, latest=NOW)
+    assert ZONE in found
+    assert len(found) == 500
 
 
 @pytest.mark.parametrize(

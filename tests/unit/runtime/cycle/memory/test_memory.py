@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
 from msgspec.structs import replace
@@ -380,23 +381,25 @@ def test_an_owner_of_a_kind_that_is_not_read_waits_as_others_do() -> None:
     assert set(found) == {"ReplicaSet/default/web"}
 
 
-# Since when the plan is made, how the violation began, whether the move waits.
-BEGAN: dict[str, tuple[float, Onset | None, bool]] = {
-    "it began before the plan": (5.0, Onset(6, by_nodes=False), False),
-    "it began anew since": (5.0, Onset(4, by_nodes=False), True),
-    "it has lasted since": (300.0, Onset(200, by_nodes=False), False),
-    "nobody saw it begin": (5.0, None, False),
+# Since when the plan is made, and watches have missed nothing; how the violation began; if the move waits.
+BEGAN: dict[str, tuple[float, float, Onset | None, bool]] = {
+    "it began before the plan": (5.0, 900.0, Onset(6, by_nodes=False), False),
+    "it began anew since": (5.0, 900.0, Onset(4, by_nodes=False), True),
+    "it has lasted since": (300.0, 900.0, Onset(200, by_nodes=False), False),
+    "nobody saw it begin": (5.0, 900.0, None, False),
+    "watches have missed something since": (5.0, 4.0, Onset(6, by_nodes=False), True),
+    "there are no watches": (5.0, -inf, None, False),
 }
 
 
 @pytest.mark.parametrize("case", BEGAN)
 def test_no_pod_goes_for_a_violation_that_began_anew_since_the_plan(case: str) -> None:
-    seconds, onset, waits = BEGAN[case]
+    seconds, unbroken, onset, waits = BEGAN[case]
     seen = snapshot(*nodes(a=2, b=1), HARD)
     made = plan(seen)
     memory = remembering(rules=HistoryRules(stabilization=180))
     ids = [constraint_id(c.constraint) for c in made.constraints]
-    memory.followed = lambda: Followed(900.0, dict.fromkeys(ids, onset) if onset is not None else {})
+    memory.followed = lambda: Followed(unbroken, dict.fromkeys(ids, onset) if onset is not None else {})
     assert (memory.began_since(made.moves[0], made.constraints, seconds) is not None) is waits
 
 
@@ -422,6 +425,7 @@ UNSETTLED: dict[str, tuple[str, tuple[str, ...], dict[str, int], int]] = {
     "one is back that takes none": ("zone", ("c-0",), {"c-0": 1}, 0),
     "of many nodes, one is back": ("hostname", (), {"b-0": 1}, 0),
     "the only node that it could land on is back": ("hostname", ("b-1", "c-0"), {"b-0": 1}, 9),
+    "it spreads over zones, too, and one is back": ("both", (), {"c-0": 1}, 9),
 }
 
 
@@ -433,7 +437,10 @@ def test_no_pod_moves_into_a_domain_that_has_not_settled(case: str) -> None:
         o["spec"] |= (
             {"taints": [{"key": "x", "effect": "NoSchedule"}]} if o["metadata"]["name"] in shut else {}
         )
-    seen = snapshot(every, workload("web").spread(key).placed({"a-0": 6}))
+    web = workload("web").spread("hostname" if key == "both" else key)
+    if key == "both":
+        web = web.spread("zone", 9)
+    seen = snapshot(every, web.placed({"a-0": 6}))
     seen = replace(seen, nodes=tuple(_ready_for(n, back.get(n.name, 9000)) for n in seen.nodes))
     rules = HistoryRules(stabilization=180)
     made = plan(seen, PlanOptions())
