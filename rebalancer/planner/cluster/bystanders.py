@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from weakref import ref
 
@@ -304,10 +305,12 @@ class SpokenFor:
         for still in (True, False) if stays else (False,):
             if (other := self._in_the_way(victim, replacement, nodes, stays=still)) is not None:
                 return leaves_out(victim, other)
-        for some in self._preempting:
-            if (other := some.let_in(victim, replacement, nodes)) is not None:
-                return lets_preempt(victim, other)
-        return None
+        # Whoever ends now keeps room, too, and some wait for longer than that.
+        with self._simulation.without_unsure() if self._simulation.unsure else nullcontext():
+            other = self._preempting[0].let_in(victim, replacement, nodes)
+        others = (some.let_in(victim, replacement, nodes) for some in self._preempting)
+        other = other or next(filter(None, others), None)
+        return lets_preempt(victim, other) if other is not None else None
 
     def _in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
         """One that may find no node any more with the replacement on one of the nodes. `stays`: the victim is

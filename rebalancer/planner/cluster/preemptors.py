@@ -40,7 +40,8 @@ class Preemptors:
         self, simulation: Simulation, without: Iterable[Pod], over: Callable[[], Simulation]
     ) -> None:
         """`without`: a node. `over`: the cluster in which they are asked about, as it is by then."""
-        self._over = over
+        self._over, without = over, list(without)
+        self._alone = len(without) < 2
         lowest = simulation.state.lowest_priority
         every = {id(p.template): p for p in without if p.template.preempts and lowest < p.template.priority}
         self._pods = list(every.values())
@@ -61,12 +62,16 @@ class Preemptors:
             if some.template.priority < template.priority
             for pod in some.pods
         )
-        return np.flatnonzero(simulation.room(template, simulation.held_by(lower)) > 0)
+        return np.flatnonzero(simulation.room(template, simulation.held_by(lower), ended=True) > 0)
 
     def _preempts(self, template: PodTemplate, rows: Rows) -> bool:
-        """Whether it finds no node as the simulation stands, but would, if pods of lower priority went."""
+        """Whether it may find no node as the simulation stands, as none takes it, or another that waits is
+        first; but would, if pods of lower priority went."""
         framework = self._simulation.framework(template)
-        return not framework.feasible(template).any() and would_preempt(framework, template, rows.tolist())
+        takes = framework.feasible(template)
+        if self._alone and takes.any():
+            return False
+        return would_preempt(framework, template, rows[~takes[rows]].tolist())
 
     def let_in(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
         """One that could preempt others while or after the pod is moved to one of the nodes, and not before:
@@ -103,9 +108,9 @@ class Preemptors:
         """Whether it can without the move."""
         key = id(template), self._simulation.state.mark
         if key not in self._could:
-            framework = self._simulation.framework(template)
-            rows = self._rows(template).tolist()
-            self._could[key] = would_preempt(framework, template, rows)
+            framework, rows = self._simulation.framework(template), self._rows(template)
+            shut = rows[~framework.feasible(template)[rows]]  # on others it takes nobody's place
+            self._could[key] = would_preempt(framework, template, shut.tolist())
         return self._could[key]
 
     def _can(

@@ -941,6 +941,46 @@ def test_no_move_lets_a_pod_preempt_others(cluster: list[Any], waits: Any, polic
     assert made.moves or any("could then preempt pods of lower priority" in m for m in said), said
 
 
+def beside(*others: Any) -> list[Any]:
+    """What a pod of medium priority could preempt would be on a-0, once one of web has gone."""
+    web = deployment("web").spread("zone", 1).requests(cpu="100m").priority(1000)
+    small = deployment("batch").requests(cpu="200m").placed({"a-0": 1})
+    return [
+        node("a-0").zone("a").cpu(1),
+        node("b-0").zone("b").cpu("150m"),
+        web.placed({"a-0": 3}),
+        small,
+        *others,
+    ]
+
+
+def medium(name: str, cpu: str) -> Any:
+    return pod(name).requests(cpu=cpu).priority(10)
+
+
+OPENS: dict[str, tuple[list[Any], bool]] = {
+    "once another has ended": (
+        [pod("ends").requests(cpu="300m").priority(1000).on("a-0").terminating(), medium("m", "750m")], False,
+    ),
+    "where a second one takes the node that one has": (
+        [pod("x").requests(cpu="300m").priority(1000).on("a-0"), node("c-0").zone("c").cpu("450m").taint("t"),
+         medium("m", "450m").tolerates("t"), medium("n", "450m").tolerates("t")], False,
+    ),
+    "but that the only one has a node": (
+        [pod("x").requests(cpu="300m").priority(1000).on("a-0"), node("c-0").zone("c").cpu("450m").taint("t"),
+         medium("m", "450m").tolerates("t")], True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OPENS)
+def test_a_move_would_open_a_preemption(case: str) -> None:
+    more, moves = OPENS[case]
+    made = plan(snapshot(*beside(*more)))
+    assert bool(made.moves) is moves
+    assert moves or "could then preempt pods of lower priority" in made.blocked[0].reason.message
+
+
 ZONE_A = {"topology.kubernetes.io/zone": "a"}
 
 
