@@ -314,6 +314,11 @@ class Opening(Struct, frozen=True, array_like=True):
     several: bool = False
 
 
+def taints_in(opening: str) -> int:
+    """How many taints the nodes had. With fewer they were open to more pods."""
+    return len(opening.split(",")) if opening else 0
+
+
 class Circuit(Struct, frozen=True, omit_defaults=True):
     """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row.
 
@@ -521,11 +526,12 @@ def _shorter(part: Mapping[str, T], over: int) -> dict[str, T]:
 
 
 def _fewer(openings: Mapping[str, Mapping[str, Opening]], over: int) -> dict[str, dict[str, Opening]]:
-    """Without as much as has so many bytes of what is shut, the longest first. Where nothing is shut, without
-    any: a part of what is open would look as if the rest had been opened since."""
+    """Without as much as has so many bytes of what is shut: what was open to the fewest pods first, and then
+    the longest. Where nothing is shut, without any: a part of what is open would look as if the rest had been
+    opened since."""
     shut = [(o.shut, d, taints) for d, own in openings.items() for taints, o in own.items() if o.shut]
     kept = {d: dict(own) for d, own in openings.items()} if shut else {}
-    for _, domain, taints in sorted(shut):
+    for _, domain, taints in sorted(shut, key=lambda s: (-taints_in(s[2]), s)):
         if over <= 0:
             break
         over -= len(msgspec.json.encode([taints, kept[domain].pop(taints)])) - 1

@@ -26,7 +26,7 @@ from rebalancer.model.node import LEAVING_TAINTS, ZONE, Node, Taint, TaintEffect
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.fingerprints import alike, recipe_of, selects
-from rebalancer.policy.ledger import DAY, WEEK, Entry, Fate, Ledger, Opening
+from rebalancer.policy.ledger import DAY, WEEK, Entry, Fate, Ledger, Opening, taints_in
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
 
@@ -461,8 +461,7 @@ def openings_of(
         openings |= {t: replace(openings[t], several=True) for t, n in there[domain].items() if n >= FEWEST}
         gone = {t: replace(d, shut=d.shut or latest) for t, d in old.items() if t not in openings}
         gone = {t: d for t, d in gone.items() if now - d.shut < max(out_wait, DAY)}
-        # A set with fewer taints was open to more pods.
-        widest = sorted(gone, key=lambda t: (len(t.split(",")) if t else 0, -gone[t].shut))[:_MOST_TAINTS]
+        widest = sorted(gone, key=lambda t: (taints_in(t), -gone[t].shut))[:_MOST_TAINTS]
         found[domain] = openings | {t: gone[t] for t in widest}
     return found
 
