@@ -1,8 +1,8 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited. Entries that are dropped are still counted (`Tally`): first the oldest that went as predicted. What
-has not ended, and what the present cycle did, stays. Entries have half of the room at least, and what is
+limited. Entries that are dropped are still counted (`Tally`): first those that owners wait for no longer.
+What has not ended, and what the present cycle did, stays. Entries have half of the room at least, and what is
 known of domains and violations the other half, as waits rest on both.
 
 People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
@@ -207,8 +207,6 @@ def shown_key(version: str, profile: str, branch: str, scheduler: str = "") -> s
 
 VERSION = 1
 MOST_ENTRIES = 1000
-_MOST_SPOILT = MOST_ENTRIES // 4
-"""Entries that stay for longer than others, as owners wait because of them, for a week at most."""
 MOST_BYTES = 512 * 1024
 """Of everything but counts: half of what a ConfigMap may hold."""
 MOST_VIOLATIONS = 2000
@@ -264,7 +262,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     landed; `removed`: when its node was first found gone, 0 = it was not. `room`: millicores of
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
-    `mended`: whether all of `excess` was gone in its cycle.
+    `left`: what its cycle left of it.
     `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom. `method`: "" where
     it was just evicted. `over_at`: from when on what a process sent that is no more has been carried out, if
     it ever is; 0 = that process is at work, as far as known.
@@ -284,7 +282,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     replacement: str = ""
     landed: str = ""
     excess: dict[str, int] = {}
-    mended: bool = False
+    left: dict[str, int] = {}
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
     removed: Time = 0.0
@@ -548,19 +546,20 @@ def _without(ledger: Ledger, number: int, cycle: str) -> Ledger:
 
 
 def _parted(entries: Sequence[Entry], number: int, cycle: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """The entries, by age, as so many that go and those that stay: the oldest go, and last those for which
-    owners wait longest. What has not ended stays: a pod whose release is forgotten would be given back."""
+    """The entries, by age, as so many that go and those that stay: first those for which owners wait least
+    long, and last those of an hour. What has not ended stays: a pod whose release is forgotten would be given
+    back."""
     may_go = [i for i, e in enumerate(entries) if e.fate not in OPEN and not (cycle and e.cycle == cycle)]
-    recent = entries[-1].at - WEEK if entries else 0.0
-    spoilt = frozenset([i for i in may_go if _spoilt(entries[i]) and entries[i].at > recent][-_MOST_SPOILT:])
-    go = frozenset(sorted(may_go, key=lambda i: i in spoilt)[: max(0, number)])
+    last = entries[-1].at - HOUR if entries else 0.0
+    may_go.sort(key=lambda i: (entries[i].at > last, _counts_until(entries[i])))
+    go = frozenset(may_go[: max(0, number)])
     gone, stay = ([e for i, e in enumerate(entries) if (i in go) is goes] for goes in (True, False))
     return tuple(gone), tuple(stay)
 
 
-def _spoilt(e: Entry) -> bool:
-    """Whether it did not go as predicted, or was undone."""
-    return e.fate is not Fate.DONE or bool(e.gates) or any(e.shrank)
+def _counts_until(e: Entry) -> float:
+    """Until when an owner or a namespace may wait for its sake, about."""
+    return e.at + (WEEK if e.gates else DAY / 4 if e.fate is Fate.DONE else DAY)
 
 
 def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
@@ -688,7 +687,7 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
         mine,
         at=max(mine.at, theirs.at),
         over_at=max(mine.over_at, theirs.over_at),
-        mended=mine.mended or theirs.mended,
+        left=mine.left or theirs.left,
     )
     if theirs.removed and not mine.removed:
         mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)

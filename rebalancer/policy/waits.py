@@ -208,7 +208,8 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
 
 
 def returns(entries: Iterable[Entry]) -> int:
-    """In how many cycles a constraint's excess was no lower than in the one before, or than that had left."""
+    """In how many cycles a constraint's excess was no lower than in the one before, or higher than that had
+    left it."""
     before: dict[str, tuple[str, int]] = {}
     returned: dict[str, set[str]] = defaultdict(set)
     for e in sorted(entries, key=lambda e: e.at):
@@ -216,9 +217,9 @@ def returns(entries: Iterable[Entry]) -> int:
             last = before.get(constraint)
             if last is not None and last[0] == e.cycle:
                 continue  # later plans of one cycle have less to do
-            if last is not None and excess >= last[1]:
+            if last is not None and excess > last[1]:
                 returned[constraint].add(e.cycle)
-            before[constraint] = (e.cycle, 0 if e.mended else excess)
+            before[constraint] = (e.cycle, e.left.get(constraint, excess - 1))
     return max((len(cycles) for cycles in returned.values()), default=0)
 
 
@@ -321,7 +322,6 @@ def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: f
     if e.fate not in (Fate.DONE, Fate.FAILED) or not 0 <= now - e.at <= SOON:
         return e
     down = not ready.get(e.landed or e.predicted, False)
-    gone = (e.landed or e.predicted) not in ready or (down and not e.landed)
     if not (down or e.removed or any(e.shrank)):
         return e
     left, shrank = list(e.room), list(e.shrank or (0.0,) * len(e.room))
@@ -333,7 +333,7 @@ def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: f
             shrank[i] = since or now
         elif before and now - since < _REPLACED:
             shrank[i] = 0.0
-    removed = e.removed or (now if gone else 0.0)
+    removed = e.removed or (0.0 if (e.landed or e.predicted) in ready else now)
     return replace(e, removed=removed, room=tuple(left), shrank=tuple(shrank))
 
 
@@ -426,7 +426,7 @@ FEWEST = 2
 """Nodes of a domain that can be out: a single node that is shut is a node."""
 ANY_POD = PodTemplate(namespace="", labels={}, requests={})
 """One that any node would take."""
-_MOST_TAINTS = 20
+_MOST_TAINTS = 100
 """Sets of taints that are remembered of a domain."""
 _MOST_DOMAINS = 500
 Openings = Mapping[str, Mapping[str, Opening]]
@@ -450,20 +450,31 @@ def openings_of(
         taints = ",".join(sorted(_named(t) for t in node.shut_by))
         for key in keys & node.labels.keys():
             there[f"{key}={node.labels[key]}"][taints] += 1
-    # The zones first, and then by keys: a part of a key's domains would say nothing of the others.
-    number = Counter(d.partition("=")[0] for d in there)
-    ranked = sorted(there, key=lambda d: (not d.startswith(f"{ZONE}="), number[d.partition("=")[0]], d))
     known = {d.partition("=")[0] for d in before}
+    number = Counter(d.partition("=")[0] for d in there)
+
+    def rank(domain: str) -> tuple[bool, bool, int, str]:
+        # Zones, then what is remembered; and by keys: a part of a key's domains says nothing of the others.
+        key = domain.partition("=")[0]
+        return key != ZONE, key not in known, number[key], domain
+
     found: dict[str, dict[str, Opening]] = {}
-    for domain in ranked[:_MOST_DOMAINS]:
+    for domain in sorted(there, key=rank)[:_MOST_DOMAINS]:
         old, first = before.get(domain, {}), latest if domain.partition("=")[0] in known else 0.0
-        openings = {t: Opening(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
+        openings = {t: _open(old.get(t), first) for t in there[domain]}
         openings |= {t: replace(openings[t], several=True) for t, n in there[domain].items() if n >= FEWEST}
         gone = {t: replace(d, shut=d.shut or latest) for t, d in old.items() if t not in openings}
         gone = {t: d for t, d in gone.items() if now - d.shut < max(out_wait, DAY)}
         widest = sorted(gone, key=lambda t: (taints_in(t), -gone[t].shut))[:_MOST_TAINTS]
         found[domain] = openings | {t: gone[t] for t in widest}
     return found
+
+
+def _open(before: Opening | None, first: float) -> Opening:
+    """Nodes that are there; `first`: since when, if they were not before."""
+    if before is None:
+        return Opening(first)
+    return replace(before, opened=first, shut=0.0) if before.shut else before
 
 
 def _named(taint: Taint) -> str:

@@ -156,6 +156,8 @@ class Memory(SharedLedger):
         """All that this cycle has seen, as they were last. They may be gone by now."""
         self._there: Sequence[Node] | None = None
         """Those that are there; None: not looked at yet."""
+        self._judged = 0.0
+        """When the waits of the plan at work were found out, of the monotonic clock."""
         self._verdicts = Verdicts()
         self.followed: Callable[[], Followed] = Followed
         """What watches have seen of the violations."""
@@ -276,7 +278,8 @@ class Memory(SharedLedger):
             found = found or next(iter(unread.get(entry.owner, ())), None) or movers.get(entry.owner)
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
-        self._note_mended(plan)
+        self._judged = self._clock.monotonic()
+        self._note_left(plan)
         now, latest, rules = self._clock.now(), self._clock.latest(), self.in_force
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         # A plan goes by the names of what is read.
@@ -302,18 +305,19 @@ class Memory(SharedLedger):
                 found[owner] = [*found.get(owner, ()), *out.values()]
         return together(found)
 
-    def _note_mended(self, plan: Plan) -> None:
-        """What evictions of this cycle were for, and is gone by now: if it comes again, that is a return."""
-        mine = [e for e in self.ledger.entries if e.cycle == self.cycle and not e.mended]
+    def _note_left(self, plan: Plan) -> None:
+        """What is left of the violations that this cycle evicted for: what comes beyond that is a return."""
+        mine = {c for e in self.ledger.entries if e.cycle == self.cycle for c in e.excess}
         if not mine:
             return
-        holds = {constraint_id(c.constraint) for c in plan.constraints if not c.excess}
-        done = {e.uid for e in mine if e.fate not in OPEN and e.excess.keys() <= holds}
-        every = self.ledger.entries
-        every = tuple(
-            replace(e, mended=True) if e.cycle == self.cycle and e.uid in done else e for e in every
-        )
-        self.ledger = replace(self.ledger, entries=every)
+        now = {constraint_id(c.constraint): c.excess for c in plan.constraints}
+        now = {c: n for c, n in now.items() if c in mine}
+
+        def noted(e: Entry) -> Entry:
+            left = {c: now[c] for c in e.excess if c in now}
+            return replace(e, left=left) if e.cycle == self.cycle and e.fate not in OPEN else e
+
+        self.ledger = replace(self.ledger, entries=tuple(map(noted, self.ledger.entries)))
 
     def unsettled(
         self, nodes: Sequence[Node], moves: Iterable[Move], constraints: Sequence[ConstraintResult]
@@ -331,12 +335,10 @@ class Memory(SharedLedger):
         """Owner → that the removal of nodes has undone such moves. `leaves`: `plan.domains_left`."""
         return undone(nodes, moves, leaves, self.ledger, self.in_force, now=self._clock.now())
 
-    def began_since(
-        self, move: Move, constraints: Sequence[ConstraintResult], seconds: float
-    ) -> Reason | None:
-        """That all violations for which a pod was to move ended and began anew within so many seconds, or
-        that this is not known."""
-        rules = self.in_force
+    def began_anew(self, move: Move, constraints: Sequence[ConstraintResult]) -> Reason | None:
+        """That all violations for which a pod was to move ended and began anew since `waits`, or that this is
+        not known."""
+        rules, seconds = self.in_force, self._clock.monotonic() - self._judged
         followed = self.followed() if rules.stabilization else Followed()
         if -inf < followed.unbroken < seconds:
             say = "the watch has missed something since the plan: its violations may have begun anew"

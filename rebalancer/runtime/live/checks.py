@@ -106,7 +106,6 @@ class PlanChecks(FreshLook):
         self.snapshot = snapshot
         self.look = look
         self.plan = plan
-        self.made = self.clock.monotonic()
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
         self._counted: tuple[PolicyOptions, Owners] | None = None
@@ -296,7 +295,7 @@ def _waits(a: AskedOfMove) -> Reason | None:
     there = (*a.nodes, *a.plan.plan.new_nodes)
     if (undone := memory.undone(there, [move], a.plan.leaves).get(move.owner.key)) is not None:
         return undone
-    return memory.began_since(move, constraints, a.clock.monotonic() - a.plan.made)
+    return memory.began_anew(move, constraints)
 
 
 def _caps(a: AskedOfMove) -> Reason | None:

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from rebalancer.policy.ledger import (
     COVERED,
-    DAY,
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_SHOWN,
@@ -24,6 +23,7 @@ from rebalancer.policy.ledger import (
     decode,
     encode,
     merged,
+    oldest_first,
     rival,
     within_limits,
 )
@@ -134,17 +134,14 @@ def test_of_the_present_cycle_nothing_is_forgotten_for_newer_entries() -> None:
         assert kept.entries == (own, *newer[1:])
 
 
-def test_what_owners_wait_for_is_forgotten_after_what_went_well() -> None:
-    no_help = replace(entry(1.0, "a"), fate=Fate.ELSEWHERE)
-    undone = replace(entry(2.0, "b"), fate=Fate.DONE, shrank=(5.0,))
-    well = tuple(replace(entry(float(n), f"p{n}"), fate=Fate.DONE) for n in range(10, MOST_ENTRIES + 10))
-    kept = within_limits(Ledger(entries=(no_help, undone, *well)))
-    assert kept.entries == (no_help, undone, *well[2:])
-    later = tuple(replace(e, at=e.at + 8 * DAY) for e in well)
-    assert within_limits(Ledger(entries=(no_help, undone, *later))).entries == later, "of last week"
-    failed = tuple(replace(e, fate=Fate.FAILED) for e in well)
-    newest = within_limits(Ledger(entries=(*failed, *later[: MOST_ENTRIES // 2]))).entries
-    assert newest[-MOST_ENTRIES // 2 :] == later[: MOST_ENTRIES // 2], "they push nothing else out"
+def test_what_owners_wait_for_longest_is_forgotten_last() -> None:
+    """And nothing of the last hour: cool-downs rest on it."""
+    hours = [replace(entry(3600.0 * h, f"h{h}"), fate=Fate.DONE) for h in range(1, 24)]
+    no_help = replace(entry(3600.0 * 2 + 1, "a"), fate=Fate.ELSEWHERE)
+    gated = replace(entry(1.0, "g"), fate=Fate.DONE, gates=("queue",))
+    now = [replace(entry(3600.0 * 24 + n, f"p{n}"), fate=Fate.DONE) for n in range(MOST_ENTRIES - 12)]
+    kept = within_limits(Ledger(entries=oldest_first((gated, no_help, *hours, *now)))).entries
+    assert kept == oldest_first((gated, no_help, *hours[-10:], *now))
 
 
 def test_a_ledger_that_is_full_of_evictions_still_knows_the_domains_and_violations() -> None:

@@ -396,11 +396,13 @@ BEGAN: dict[str, tuple[float, float, Onset | None, bool]] = {
 def test_no_pod_goes_for_a_violation_that_began_anew_since_the_plan(case: str) -> None:
     seconds, unbroken, onset, waits = BEGAN[case]
     seen = snapshot(*nodes(a=2, b=1), HARD)
-    made = plan(seen)
-    memory = remembering(rules=HistoryRules(stabilization=180))
+    made, time = plan(seen), FakeTime()
+    memory = remembering(time, HistoryRules(stabilization=180))
+    memory.waits(seen, made, {})
+    time.at += seconds
     ids = [constraint_id(c.constraint) for c in made.constraints]
     memory.followed = lambda: Followed(unbroken, dict.fromkeys(ids, onset) if onset is not None else {})
-    assert (memory.began_since(made.moves[0], made.constraints, seconds) is not None) is waits
+    assert (memory.began_anew(made.moves[0], made.constraints) is not None) is waits
 
 
 def test_of_which_moment_the_dates_are_that_the_ledger_has() -> None:
