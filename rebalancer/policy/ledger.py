@@ -207,6 +207,7 @@ def shown_key(version: str, profile: str, branch: str, scheduler: str = "") -> s
 
 VERSION = 1
 MOST_ENTRIES = 1000
+_MOST_FAILED = MOST_ENTRIES // 4
 MOST_BYTES = 512 * 1024
 """Of everything but counts: half of what a ConfigMap may hold."""
 MOST_VIOLATIONS = 2000
@@ -547,11 +548,13 @@ def _without(ledger: Ledger, number: int, cycle: str) -> Ledger:
 
 def _parted(entries: Sequence[Entry], number: int, cycle: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     """The entries, by age, as so many that go and those that stay: first those for which owners wait least
-    long, and last those of an hour. What has not ended stays: a pod whose release is forgotten would be given
-    back."""
+    long, and last those of an hour, and of a day some that did not go as predicted. What has not ended stays:
+    a pod whose release is forgotten would be given back."""
     may_go = [i for i, e in enumerate(entries) if e.fate not in OPEN and not (cycle and e.cycle == cycle)]
-    last = entries[-1].at - HOUR if entries else 0.0
-    may_go.sort(key=lambda i: (entries[i].at > last, _counts_until(entries[i])))
+    now = entries[-1].at if entries else 0.0
+    failed = [i for i in may_go if entries[i].fate is not Fate.DONE and _counts_until(entries[i]) > now]
+    last = {i for i in may_go if entries[i].at > now - HOUR}.union(failed[-_MOST_FAILED:])
+    may_go.sort(key=lambda i: (i in last, _counts_until(entries[i])))
     go = frozenset(may_go[: max(0, number)])
     gone, stay = ([e for i, e in enumerate(entries) if (i in go) is goes] for goes in (True, False))
     return tuple(gone), tuple(stay)
