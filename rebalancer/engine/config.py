@@ -325,7 +325,8 @@ def _profile(wire: _Profile, percentage: int) -> Profile:
     multi = _merged(plugins.multi_point)
     weights = {p.name: p.weight for p in multi}
     scores = _at_point(plugins.score, multi, tuple(_SCORING))
-    weights.update({p.name: p.weight for p in plugins.score.enabled if p.weight})
+    # One that is enabled here goes by its weight here, which is 1 if it has none.
+    weights.update({p.name: p.weight or 1 for p in plugins.score.enabled})
     fit = _args(wire, "NodeResourcesFit", _FitArgs)
     balanced = _args(wire, "NodeResourcesBalancedAllocation", _BalancedArgs)
     spread = _args(wire, "PodTopologySpread", _SpreadArgs)

@@ -295,7 +295,8 @@ class Brakes:
         """Metadata of a namespace; None if it is gone. Raises KubeError."""
         try:
             return self._read(RESOURCES["Namespace"], "", name).metadata
-        except NotFoundError:
+        except NotFoundError as e:
+            e.unless_none(Target("get", RESOURCES["Namespace"], "", name))
             return None
 
     def _read(self, resource: Resource, namespace: str, name: str, tried: int = 1) -> Brake:

@@ -194,6 +194,13 @@ class ForbiddenError(StatusError):
 class NotFoundError(StatusError):
     """404: no such object, or no such API (`kind` is empty then)."""
 
+    def unless_none(self, target: Target) -> None:
+        """Raises ResponseError unless it says that there is no such object: then something else has
+        answered."""
+        if not self.kind:
+            say = f"{target}: the answer, {self.code}, is about no object: {self.text}"
+            raise ResponseError(say, PROXY, target=target, code=self.code) from self
+
 
 class ConflictError(StatusError):
     """409."""

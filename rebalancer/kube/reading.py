@@ -247,7 +247,7 @@ class Objects:
 
     def named(self, kind: str, namespace: str, name: str) -> Named | Literal[False] | None:
         """The object of that name, of a kind in `NAMED`; False if there is none, None where that cannot be
-        seen: the kind is not served, or may not be read (`_unless_refused`)."""
+        seen: it may not be read (`_unless_refused`)."""
         resource = NAMED[kind]
         target = Target("get", resource, namespace, name)
         where = resource.path(namespace, name)
@@ -263,11 +263,12 @@ class Objects:
                 raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
             return found
 
-        def read() -> Named | Literal[False] | None:
+        def read() -> Named | Literal[False]:
             try:
                 return retry(ask, wait=self._wait, backoff=self._backoff)
             except NotFoundError as e:
-                return False if e.kind else None
+                e.unless_none(target)
+                return False
 
         return self._unless_refused(kind, namespace, read)
 

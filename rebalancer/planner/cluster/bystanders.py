@@ -101,7 +101,7 @@ class SpokenFor:
         self,
         simulation: Simulation,
         groups: Groups,
-        waiting: Iterable[Pod],
+        waiting: Sequence[Pod],
         leaving: Iterable[Pod],
         others: Iterable[Pod],
         first: Collection[Pod],
@@ -113,6 +113,7 @@ class SpokenFor:
         nobody replaces; `last`: ids of pods that are placed after all others. `groups`: the constraints that
         bind the moves."""
         self._simulation, self._groups, self._ends = simulation, groups, [*map(key_of, ends)]
+        self._nominated = [p for p in waiting if key_of(p) in simulation.state.nominated]
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
         self._comers: list[_Comer] = []
         self._nowhere: list[Hashable] = []
@@ -307,10 +308,28 @@ class SpokenFor:
                 return leaves_out(victim, other)
         # Whoever ends now keeps room, too, and some wait for longer than that.
         with self._simulation.without_unsure() if self._simulation.unsure else nullcontext():
+            if (robbed := self._robbed(replacement, nodes)) is not None:
+                return leaves_out(victim, robbed)
             other = self._preempting[0].let_in(victim, replacement, nodes)
         others = (some.let_in(victim, replacement, nodes) for some in self._preempting)
         other = other or next(filter(None, others), None)
         return lets_preempt(victim, other) if other is not None else None
+
+    def _robbed(self, replacement: PodTemplate, nodes: Rows) -> Pod | None:
+        """One that has preempted others on one of the nodes, and could find its room taken: then it may
+        preempt yet others, wherever it finds room in the end. A replacement of higher priority takes it."""
+        state = self._simulation.state
+        for pod in self._nominated:
+            place, template = state.nominated.get(key_of(pod)), pod.template
+            if place is None or place.row not in nodes or replacement.priority <= template.priority:
+                continue
+            with state.unhindered(key_of(pod)):
+                if self._simulation.framework(template).diagnose_node(template, place.row) is not None:
+                    continue
+                with state.also([(("replacement", "tried"), replacement, place.row)]):
+                    if self._simulation.framework(template).diagnose_node(template, place.row) is not None:
+                        return pod
+        return None
 
     def _in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
         """One that may find no node any more with the replacement on one of the nodes. `stays`: the victim is

@@ -56,7 +56,7 @@ def namespace_refuses(
     may take it out of the scope, or change whom an affinity means.
     """
     if live is None:
-        return changed(f"namespace {name} is gone") if planned is not None else None
+        return changed(f"namespace {name} is gone")
     if (reason := paused(f"namespace {name}", live.annotations, now)) is not None:
         return reason
     if live.deletion_timestamp is not None:

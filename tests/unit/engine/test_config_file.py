@@ -74,7 +74,7 @@ def test_multi_point_disables_everywhere() -> None:
 def test_a_star_leaves_only_what_is_named() -> None:
     named = [{"name": "ImageLocality", "weight": 4}, {"name": "NodeAffinity"}]
     profile = only(config({"plugins": {"score": {"disabled": [{"name": "*"}], "enabled": named}}}))
-    assert profile.scores == (("ImageLocality", 4), ("NodeAffinity", 2))
+    assert profile.scores == (("ImageLocality", 4), ("NodeAffinity", 1))
 
 
 def test_a_plugin_configured_again_comes_first() -> None:

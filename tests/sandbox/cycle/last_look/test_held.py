@@ -78,6 +78,16 @@ def test_an_answer_about_another_object_lets_nothing_go(kind: str, about: tuple[
     assert "the answer is about" in run.report.message
 
 
+@pytest.mark.parametrize("verbs", [["get"], ["get", "list"], ["get", "list", "watch"]], ids=" ".join)
+def test_a_namespace_of_which_something_else_says_that_it_is_none_lets_nothing_go(verbs: list[str]) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        for verb in verbs:
+            server.faults.add(Reply(404, b"404 page not found\n"), resource="namespaces", verb=verb)
+        run = Run(server)
+        assert asked(server) == 0
+    assert "is about no object" in run.report.message
+
+
 @pytest.mark.parametrize("failure", [Cut("before"), Reply(500), Reply(429)], ids=repr)
 def test_a_lease_that_is_lost_after_a_try_that_failed_means_no_second_try(failure: Cut | Reply) -> None:
     with ApiServer(objects(*SKEWED)) as server:

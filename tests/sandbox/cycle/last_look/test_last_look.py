@@ -354,7 +354,8 @@ def test_what_is_said_on_the_namespace_after_the_plan_is_heard(
 
 
 def test_a_namespace_that_is_gone_has_changed(world: World) -> None:
-    world.server.faults.add(Reply(404), verb="get", resource="namespaces")
+    gone = {"kind": "Status", "code": 404, "details": {"kind": "namespaces", "name": "default"}}
+    world.server.faults.add(Reply(404, gone), verb="get", resource="namespaces")
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
 
 

@@ -378,6 +378,15 @@ def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
     assert "LimitRanges, which may refuse replacements, could not be seen" in said
 
 
+@pytest.mark.parametrize("resource", ["serviceaccounts", "runtimeclasses"])
+def test_an_answer_about_no_object_is_none(resource: str) -> None:
+    with ApiServer(named(SKEWED)) as server:
+        server.faults.add(Reply(404, b"404 page not found\n"), verb="get", resource=resource)
+        run = Run(server, time=later())
+    assert run.evictions() == 0
+    assert "is about no object" in run.report.message
+
+
 def test_a_namespace_that_has_come_to_enforce_what_the_template_does_not_keep() -> None:
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     with ApiServer(objects(SKEWED)) as server:

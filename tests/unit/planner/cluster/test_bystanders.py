@@ -981,6 +981,24 @@ def test_a_move_would_open_a_preemption(case: str) -> None:
     assert moves or "could then preempt pods of lower priority" in made.blocked[0].reason.message
 
 
+@pytest.mark.parametrize("priority", [100, 99], ids=["higher", "as high"])
+def test_no_replacement_takes_the_room_of_a_pod_that_has_preempted_for_it(priority: int) -> None:
+    """It would have a node in the end, once the victim has gone, and preempts yet another until then."""
+    web = deployment("web").spread("zone", 1).requests(cpu="100m").priority(priority)
+    ends = pod("old").requests(cpu="350m").on("a-0").terminating()
+    (waits,) = objects(pod("waits").requests(cpu="400m").priority(99))
+    waits["status"]["nominatedNodeName"] = "a-0"
+    low = pod("low").requests(cpu="150m").priority(-10).on("b-0")
+    rooms = [
+        node("a-0").zone("a").cpu("450m"),
+        node("a-1").zone("a").cpu("150m"),
+        node("b-0").zone("b").cpu("800m"),
+    ]
+    made = plan(snapshot(*rooms, web.placed({"b-0": 3}), ends, waits, low))
+    assert [m.destinations for m in made.moves] == ([] if priority == 100 else [("a-1",)])
+    assert made.moves or "could take the place that default/waits" in made.blocked[0].reason.message
+
+
 ZONE_A = {"topology.kubernetes.io/zone": "a"}
 
 
