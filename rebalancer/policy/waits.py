@@ -260,6 +260,8 @@ def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
 
 SOON = 86_400.0
 """What shrinks later than this, in seconds, has not undone the move."""
+_BLIP = 120.0
+"""Seconds for which a node may be NotReady: pods tolerate 300 of them, if nobody says otherwise."""
 _REPLACED = 900.0
 """Seconds in which other nodes may take the place of those that are gone."""
 LEAST, SHARE = 3, 0.25
@@ -321,19 +323,21 @@ def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: f
     # A replacement that did not become Ready may have failed with its node.
     if e.fate not in (Fate.DONE, Fate.FAILED) or not 0 <= now - e.at <= SOON:
         return e
-    down = not ready.get(e.landed or e.predicted, False)
+    there, down = (e.landed or e.predicted) in ready, not ready.get(e.landed or e.predicted, False)
     if not (down or e.removed or any(e.shrank)):
         return e
     left, shrank = list(e.room), list(e.shrank or (0.0,) * len(e.room))
     for i, (domain, before, since) in enumerate(zip(e.into, e.room, shrank, strict=False)):
         here = room.get(domain, 0)
         if not here:
-            left[i], shrank[i] = 0, since or now
+            shrank[i] = since or now
+            # A node that is not Ready for a moment keeps its pods.
+            left[i] = before if there and now - shrank[i] < _BLIP else 0
         elif here < before:
             shrank[i] = since or now
         elif before and now - since < _REPLACED:
             shrank[i] = 0.0
-    removed = e.removed or (0.0 if (e.landed or e.predicted) in ready else now)
+    removed = e.removed or (0.0 if there else now)
     return replace(e, removed=removed, room=tuple(left), shrank=tuple(shrank))
 
 

@@ -474,7 +474,8 @@ class Evictions(Group):
     max_returns: int = Field(default=2, ge=0)
     """An owner whose violation came back this many times within retryAfter, although its evictions went as
     predicted and their nodes are still there, is left alone: something else undoes them. The ledger has room
-    for 500 to 1,000 evictions; of more than that, those that went well are forgotten first. 0 = no limit."""
+    for some hundred evictions, 1,000 at most; of more, those that went well are forgotten first. 0 = no
+    limit."""
     grace_period: OrNone[Duration] = Field(default=None, ge=1, multiple_of=1)
     """Grace period of the evicted pods, in whole seconds, and one at least: with 0 the API server forgets a
     pod that still runs. none = each pod's own, which its authors know best."""

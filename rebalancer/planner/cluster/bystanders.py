@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
+from rebalancer.engine.framework import would_preempt
 from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
@@ -313,7 +314,31 @@ class SpokenFor:
             other = self._preempting[0].let_in(victim, replacement, nodes)
         others = (some.let_in(victim, replacement, nodes) for some in self._preempting)
         other = other or next(filter(None, others), None)
+        other = other or self._bereft(victim, replacement, nodes)
         return lets_preempt(victim, other) if other is not None else None
+
+    def _bereft(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
+        """One to come that has a node now, and with the replacement there has none before the victim, or
+        another, has ended: if it comes until then, it preempts."""
+        state, asked = self._simulation.state, dict[int, _Comer]()
+        for comer in self._now([victim]):
+            if comer.pod.template.preempts and comer.pod.template.priority > state.lowest_priority:
+                asked.setdefault(id(comer.pod.template), comer)
+        for comer in asked.values():
+            template = comer.pod.template
+            with state.removed([comer.key] if comer.key is not None else []):
+                takes = self._simulation.framework(template).feasible(template)
+                rows = nodes
+                if not self._tied(template, replacement, victim.template):
+                    rows = nodes[takes[nodes]] if takes.sum() == 1 else nodes[:0]
+                for row in rows[:TRIED].tolist() if takes.any() else ():
+                    with state.also([(("replacement", "tried"), replacement, row)]):
+                        framework = self._simulation.framework(template)
+                        if not framework.feasible(template).any() and would_preempt(
+                            framework, template, range(state.table.size)
+                        ):
+                            return comer.pod
+        return None
 
     def _robbed(self, replacement: PodTemplate, nodes: Rows) -> Pod | None:
         """One that has preempted others on one of the nodes, and could find its room taken: then it may

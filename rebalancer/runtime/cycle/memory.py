@@ -314,7 +314,8 @@ class Memory(SharedLedger):
         now = {c: n for c, n in now.items() if c in mine}
 
         def noted(e: Entry) -> Entry:
-            left = {c: now[c] for c in e.excess if c in now}
+            # The least, as what undoes a repair may be faster than the next plan.
+            left = {c: min(now[c], e.left.get(c, n - 1)) for c, n in e.excess.items() if c in now}
             return replace(e, left=left) if e.cycle == self.cycle and e.fate not in OPEN else e
 
         self.ledger = replace(self.ledger, entries=tuple(map(noted, self.ledger.entries)))

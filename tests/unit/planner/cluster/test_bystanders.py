@@ -999,6 +999,25 @@ def test_no_replacement_takes_the_room_of_a_pod_that_has_preempted_for_it(priori
     assert made.moves or "could take the place that default/waits" in made.blocked[0].reason.message
 
 
+@pytest.mark.parametrize(("low", "moves"), [(0, 0), (100, 1)], ids=["lower ones", "no lower ones"])
+def test_no_replacement_leaves_a_pod_that_will_be_made_to_preempt_until_the_victim_has_ended(
+    low: int, moves: int
+) -> None:
+    """The only other node for it is the victim's, later."""
+    rooms = [
+        node("b-4").zone("b").cpu("900m"),
+        node("c-5").zone("c").cpu("500m"),
+        node("c-6").zone("c").cpu("450m"),
+        node("b-9").zone("b").cpu("500m").taint(LEAVES),
+    ]
+    web = deployment("web").spread("zone", 1).requests(cpu="450m").priority(100).placed({"b-4": 2})
+    big = deployment("big").requests(cpu="450m").priority(100).placed({"b-9": 1})
+    small = deployment("small").requests(cpu="400m").priority(low).placed({"c-6": 1})
+    made = plan(snapshot(*rooms, web, big, small))
+    assert len(made.moves) == moves
+    assert moves or "could then preempt" in made.blocked[0].reason.message
+
+
 ZONE_A = {"topology.kubernetes.io/zone": "a"}
 
 

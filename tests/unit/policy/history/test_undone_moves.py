@@ -99,6 +99,17 @@ def test_a_node_that_was_not_ready_for_a_moment_undoes_nothing_and_its_owner_may
     assert (over.removed, any(over.shrank)) == (0.0, False)
 
 
+@pytest.mark.parametrize(("minutes", "undone"), [(1, False), (3, True)])
+def test_so_it_is_with_the_last_node_of_a_domain_as_long_as_it_keeps_its_pods(
+    minutes: int, undone: bool
+) -> None:
+    away = seen(replace(entry(1), room=(CPU,)), b(0).not_ready())
+    assert any(away.shrank)
+    still = seen(away, b(0).not_ready(), at=NOW + minutes * MINUTE)
+    back = seen(still, b(0), at=NOW + (minutes + 1) * MINUTE)
+    assert any(back.shrank) is undone
+
+
 def test_what_was_seen_first_is_kept() -> None:
     found = seen(seen(entry(2), b(1)), b(1), at=NOW + HOUR)
     assert (found.removed, found.shrank) == (NOW, (NOW,))

@@ -405,6 +405,23 @@ def test_no_pod_goes_for_a_violation_that_began_anew_since_the_plan(case: str) -
     assert (memory.began_anew(made.moves[0], made.constraints) is not None) is waits
 
 
+def test_a_repair_that_is_undone_before_the_next_plan_is_one_that_was_made() -> None:
+    """Beyond what it had left, all that comes is a return."""
+    broken, mended = (
+        snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": a, "b-0": 6 - a}))
+        for a in (4, 3)
+    )
+    memory, made = remembering(), plan(broken)
+    memory.begin()
+    memory.looked(broken)
+    memory.intend(broken, made, made.moves, [["zone=a"]] * len(made.moves))
+    memory.landed([replace(evicted(), move=m) for m in made.moves])
+    for seen, least in ((broken, 0), (mended, 0), (broken, 0)):
+        memory.waits(seen, plan(seen), {})
+        [entry] = memory.ledger.entries
+        assert [*entry.left.values()] == [least]
+
+
 def test_of_which_moment_the_dates_are_that_the_ledger_has() -> None:
     """A cycle may end long after its last plan, and what comes in between is not seen."""
     time = FakeTime(NOW)
