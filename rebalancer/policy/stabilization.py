@@ -34,8 +34,8 @@ class Onset(Struct, frozen=True):
 
 
 class Followed(Struct, frozen=True):
-    """What watches know of the present violations. `unbroken`: for how many seconds they have missed nothing;
-    -infinity: there are none. `onsets`: constraint id → how it began, or later."""
+    """What watches know of the present violations. `unbroken`: for how many seconds they have missed nothing.
+    `onsets`: constraint id → how it began, or later. Without watches nothing is known."""
 
     unbroken: float = -inf
     onsets: Mapping[str, Onset] = {}

@@ -116,8 +116,7 @@ class SpokenFor:
         self._simulation, self._groups, self._ends = simulation, groups, [*map(key_of, ends)]
         self._nominated = [p for p in waiting if key_of(p) in simulation.state.nominated]
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
-        self._comers: list[_Comer] = []
-        self._nowhere: list[Hashable] = []
+        self._comers, self._nowhere = list[_Comer](), list[Hashable]()
         # By template: pods that find no node as things stand.
         self._in_vain: dict[int, list[PodTemplate]] = {}
         state = simulation.state
@@ -170,6 +169,7 @@ class SpokenFor:
             alike += [p.template] * (len(alike) < _ON_A_NODE)
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left: tuple[int, dict[str, Ints]] | None = None
+        self._takers: tuple[int, dict[int, Bools]] = 0, {}
         self._last: tuple[int, list[tuple[int, Bools, int]], dict[int, Bools]] | None = None
         self._later: tuple[int, tuple[Placing, Simulation]] | None = None
         self._able: tuple[int, dict[tuple[int, int], list[list[_Taken]]]] = 0, {}
@@ -325,13 +325,12 @@ class SpokenFor:
             if comer.pod.template.preempts and comer.pod.template.priority > state.lowest_priority:
                 asked.setdefault(id(comer.pod.template), comer)
         for comer in asked.values():
-            template = comer.pod.template
+            template, takes = comer.pod.template, self._takes_now(comer)
+            tied = self._tied(template, replacement, victim.template)
+            if not takes.any() or not (tied or takes.sum() == 1):
+                continue  # it has none as it is, or more than the replacement can take
             with state.removed([comer.key] if comer.key is not None else []):
-                takes = self._simulation.framework(template).feasible(template)
-                rows = nodes
-                if not self._tied(template, replacement, victim.template):
-                    rows = nodes[takes[nodes]] if takes.sum() == 1 else nodes[:0]
-                for row in rows[:TRIED].tolist() if takes.any() else ():
+                for row in (nodes if tied else nodes[takes[nodes]])[:TRIED].tolist():
                     with state.also([(("replacement", "tried"), replacement, row)]):
                         framework = self._simulation.framework(template)
                         if not framework.feasible(template).any() and would_preempt(
@@ -339,6 +338,18 @@ class SpokenFor:
                         ):
                             return comer.pod
         return None
+
+    def _takes_now(self, comer: _Comer) -> Bools:
+        """bool[N]: the nodes that would take it as things stand, without its former self."""
+        state, template = self._simulation.state, comer.pod.template
+        if self._takers[0] != state.mark:
+            self._takers = state.mark, {}
+        found = self._takers[1].get(id(template))
+        if found is None:
+            known = self._takers[1]
+            with state.removed([comer.key] if comer.key is not None else []):
+                found = known[id(template)] = self._simulation.framework(template).feasible(template)
+        return found
 
     def _robbed(self, replacement: PodTemplate, nodes: Rows) -> Pod | None:
         """One that has preempted others on one of the nodes, and could find its room taken: then it may

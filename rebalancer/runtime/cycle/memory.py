@@ -153,7 +153,7 @@ class Memory(SharedLedger):
         """Namespaces of whose last eviction a webhook could not be asked."""
         self._release = ""
         self._nodes: dict[str, Node] = {}
-        """All that this cycle has seen, as they were last. They may be gone by now."""
+        """All that this cycle has seen, as they were first. They may be gone, or be labelled otherwise."""
         self._there: Sequence[Node] | None = None
         """Those that are there; None: not looked at yet."""
         self._judged = 0.0
@@ -217,7 +217,7 @@ class Memory(SharedLedger):
 
     def _saw(self, nodes: Sequence[Node], keys: set[str]) -> None:
         self._there = nodes
-        self._nodes.update((n.name, n) for n in nodes)
+        self._nodes = {n.name: n for n in nodes} | self._nodes
         now, latest, before = self._clock.now(), self._clock.latest(), self.ledger
         openings = openings_of(nodes, keys, before.openings, now, self.in_force.out_wait, latest=latest)
         self.ledger = replace(before, openings=openings, entries=marked(before.entries, nodes, now))
@@ -337,14 +337,9 @@ class Memory(SharedLedger):
         return undone(nodes, moves, leaves, self.ledger, self.in_force, now=self._clock.now())
 
     def began_anew(self, move: Move, constraints: Sequence[ConstraintResult]) -> Reason | None:
-        """That all violations for which a pod was to move ended and began anew since `waits`, or that this is
-        not known."""
+        """That all violations for which a pod was to move ended and began anew since `waits`."""
         rules, seconds = self.in_force, self._clock.monotonic() - self._judged
-        followed = self.followed() if rules.stabilization else Followed()
-        if -inf < followed.unbroken < seconds:
-            say = "the watch has missed something since the plan: its violations may have begun anew"
-            return Reason(ReasonCode.NOT_CURRENT, say)
-        onsets = followed.onsets
+        onsets = self.followed().onsets if rules.stabilization else {}
         began = [onsets.get(constraint_id(constraints[i].constraint)) for i in move.fixes if onsets]
         if not began or any(o is None or o.ago >= seconds for o in began):
             return None
@@ -377,7 +372,6 @@ class Memory(SharedLedger):
         """The evictions that caps count already."""
 
         def domains(node: str) -> Iterator[str]:
-            # It may be gone by now, or be labelled otherwise.
             labels = self._nodes[node].labels if node in self._nodes else {}
             return (f"{key}={value}" for key, value in labels.items())
 
@@ -496,7 +490,8 @@ class Memory(SharedLedger):
             if fate is Fate.RELEASED:
                 entries.append(replace(e, fate=fate, message=outcome.message))
                 continue
-            node = self._nodes.get(outcome.node)  # which may have joined in this cycle
+            here = (n for n in self._there or () if n.name == outcome.node)
+            node = next(here, self._nodes.get(outcome.node))
             missed = outcome.reason is not None and outcome.reason.code is ReasonCode.NO_NODE_CAME
             known = node is not None and not missed
             into = same_keys(e.leaves, node.labels) if known and node else outcome.move.awaits

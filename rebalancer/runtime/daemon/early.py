@@ -110,7 +110,7 @@ class SpreadNow:
         with self._lock:
             self.look()
             if self._now is None:
-                return Followed(0.0)
+                return Followed()
             now = self._monotonic()
             onsets = {constraint_id(c): Onset(now - at, by) for c, (at, by) in self._began.items()}
             return Followed(now - self._since, onsets)
