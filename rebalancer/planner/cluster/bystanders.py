@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import chain
 from weakref import ref
 
@@ -308,11 +307,12 @@ class SpokenFor:
             if (other := self._in_the_way(victim, replacement, nodes, stays=still)) is not None:
                 return leaves_out(victim, other)
         # Whoever ends now keeps room, too, and some wait for longer than that.
-        with self._simulation.without_unsure() if self._simulation.unsure else nullcontext():
+        with self._simulation.without_unsure():
             if (robbed := self._robbed(replacement, nodes)) is not None:
                 return leaves_out(victim, robbed)
             other = self._preempting[0].let_in(victim, replacement, nodes)
-        others = (some.let_in(victim, replacement, nodes) for some in self._preempting)
+        rest = self._preempting[0 if self._simulation.unsure else 1 :]
+        others = (some.let_in(victim, replacement, nodes) for some in rest)
         other = other or next(filter(None, others), None)
         other = other or self._bereft(victim, replacement, nodes)
         return lets_preempt(victim, other) if other is not None else None

@@ -314,9 +314,11 @@ class Memory(SharedLedger):
         now = {c: n for c, n in now.items() if c in mine}
 
         def noted(e: Entry) -> Entry:
+            if e.cycle != self.cycle or e.fate in OPEN:
+                return e
             # The least, as what undoes a repair may be faster than the next plan.
             left = {c: min(now[c], e.left.get(c, n - 1)) for c, n in e.excess.items() if c in now}
-            return replace(e, left=left) if e.cycle == self.cycle and e.fate not in OPEN else e
+            return replace(e, left=left)
 
         self.ledger = replace(self.ledger, entries=tuple(map(noted, self.ledger.entries)))
 

@@ -412,7 +412,8 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "waits",
         "Its owner waits for nothing, by the settings of this moment, its violation has not begun anew since "
-        "the plan, and no domain has just come back that the replacement could land in.",
+        "the plan, no domain has just come back that the replacement could land in, and nodes have undone no "
+        "such moves.",
         _waits,
     ),
     Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),
