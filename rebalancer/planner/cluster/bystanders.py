@@ -12,15 +12,13 @@ from itertools import chain
 from weakref import ref
 
 import numpy as np
-from msgspec import Struct
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
-from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.filled import all_filled, never_filled
-from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.enough_room import FEW, Comer, EnoughRoom
+from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.placing import Placing, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -29,17 +27,10 @@ from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 _TRIES = 4_000
 """Nodes tried for all replacements of a plan."""
-_PLENTY, _IN_EACH = 16, 4
-"""Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
-each domain of its constraints."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
-_FEW = 16
-"""So many pods to come are asked about exactly."""
 _ON_A_NODE = 256
 """So many pods of one template, at most, may come to one node."""
-Beside = Sequence[tuple[PodTemplate, Rows]]
-"""Replacements, each with the nodes where it may land."""
 
 
 def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> Bools:
@@ -56,33 +47,6 @@ def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> 
     for t in templates.values():
         found |= simulation.room(t, freed, ended=True) > 0
     return found
-
-
-def _only_repels(template: PodTemplate) -> bool:
-    """Whether of what ties it to others there is nothing but anti-affinity within its node and namespace."""
-    a = template.affinity
-    if template.attaches or template.host_ports or a is None or a.pod_anti_affinity is None:
-        return False
-    terms = a.pod_anti_affinity.required
-    near = a.pod_affinity is not None and a.pod_affinity.required
-    return not near and all(
-        t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms
-    )
-
-
-class _Comer(Struct, frozen=True, eq=False):
-    """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
-    that is there; None where it comes in any case. `first`: it finds its node before any replacement."""
-
-    pod: Pod
-    row: int
-    key: Hashable | None
-    first: bool
-
-    @property
-    def at(self) -> Hashable:
-        """Its key where it is placed."""
-        return "to come", id(self)
 
 
 _Taken = tuple[Hashable, PodTemplate, Hashable | None]
@@ -112,10 +76,10 @@ class SpokenFor:
         made, or of `waiting`; `first`: those of `waiting` that are placed before a replacement; `ends`: whom
         nobody replaces; `last`: ids of pods that are placed after all others. `groups`: the constraints that
         bind the moves."""
-        self._simulation, self._groups, self._ends = simulation, groups, [*map(key_of, ends)]
+        self._simulation, self._ends = simulation, [*map(key_of, ends)]
         self._nominated = [p for p in waiting if key_of(p) in simulation.state.nominated]
         self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
-        self._comers, self._nowhere = list[_Comer](), list[Hashable]()
+        self._comers, self._nowhere = list[Comer](), list[Hashable]()
         # By template: pods that find no node as things stand.
         self._in_vain: dict[int, list[PodTemplate]] = {}
         state = simulation.state
@@ -130,37 +94,14 @@ class SpokenFor:
         self._down: Bools = simulation.leaving | simulation.failing | outdated
         ending = [*dict.fromkeys((*self._ending, *(key for _, key in pods if key is not None)))]
         given = simulation.held_by((state.pods[key].template, state.pods[key].row, 1) for key in ending)
-        scarce = self._scarce([p.template for p, _ in pods], given)
+        self._enough = EnoughRoom(simulation, self._down)
+        scarce = self._enough.scarce([p.template for p, _ in pods], given, self._enough.may_move(groups))
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
-        every = {id(p.template): p.template for p, _ in pods}
-        slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
-        # First those that are nominated, for their nodes are theirs, and those that come first; then the
-        # largest, so that as many as can be find a node.
-        able = [i for i, (p, _) in enumerate(pods) if slots[id(p.template)]]
-        held = {i for i in able if key_of(pods[i][0]) in state.nominated}
-        soon = {i for i in able if id(pods[i][0].template) in early}
-        late = {i for i in able if id(pods[i][0]) in last}
-        able.sort(key=lambda i: (i not in held, i not in soon, i in late, slots[id(pods[i][0].template)]))
-
-        def place(numbers: Iterable[int]) -> dict[Hashable, int]:
-            placing = Placing(state, self._down, kept=simulation.daemons.kept)
-            placing.place(by_template((("to come", i), pods[i][0].template) for i in numbers))
-            return placing.placed
-
-        with state.unhindered(*(key_of(p) for p, _ in pods)):
-            now = place(i for i in able if i in soon)
-            with state.removed(ending):
-                later = place(i for i in able if ("to come", i) not in now)
-                for key in later:
-                    state.remove(key)
-            for key in now:
-                state.remove(key)
-        rows = now | later
-        for i in able:
-            if (row := rows.get(("to come", i))) is not None:
-                pod, key = pods[i]
-                self._comers.append(_Comer(pod, row, key, ("to come", i) in now))
-        nowhere = [p for i, p in enumerate(pods) if ("to come", i) not in rows]
+        placed = self._placed([p for p, _ in pods], early, last, ending, given)
+        for i, (row, soon) in placed.items():
+            pod, key = pods[i]
+            self._comers.append(Comer(pod, row, key, soon))
+        nowhere = [p for i, p in enumerate(pods) if i not in placed]
         self._nowhere = [key for _, key in nowhere if key is not None]
         stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
         for p, _ in nowhere:
@@ -174,105 +115,42 @@ class SpokenFor:
         self._able: tuple[int, dict[tuple[int, int], list[list[_Taken]]]] = 0, {}
         self._tries = _TRIES
 
-    def _scarce(self, pods: Sequence[PodTemplate], given: Mapping[str, Ints]) -> set[int]:
-        """Identities of the templates of which a pod might find no node, wherever the other pods go. `given`:
-        int64[N] by resource, what those that end hold now."""
-        simulation, number = self._simulation, Counter(map(id, pods))
-        state, here = simulation.state, Counter(t.namespace for t in pods)
-        every = {id(t): t for t in pods}
-        coming: Counter[str] = Counter()
-        found: set[int] = set()
-        # Those that differ in what they ask for only are judged by the largest amounts first.
-        alike: dict[tuple[int, tuple[str, ...], int], list[tuple[PodTemplate, Bools]]] = defaultdict(list)
-        for i, t in every.items():
-            coming.update({r: n * number[i] for r, n in self._takes(t).items()})
-            keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
-            if not self._couples(t, number[i]):
-                nodes = simulation.static(t)
-                alike[id(nodes), keys, 0].append((t, nodes))
-            elif _only_repels(t):
-                # Each that comes may close one node to it.
-                nodes = simulation.framework(t).feasible(t, spread=False)
-                alike[i, keys, here[t.namespace]].append((t, nodes))
-            else:
-                found.add(i)
-        coming += self._may_move()
-        free = {r: simulation.free(r, ended=True) + given.get(r, 0) for r in coming}
-        free |= self._places(every.values())
+    def _placed(
+        self,
+        pods: Sequence[Pod],
+        early: Collection[int],
+        last: Collection[int],
+        ending: Collection[Hashable],
+        given: Mapping[str, Ints],
+    ) -> dict[int, tuple[int, bool]]:
+        """The nodes (rows) of those that find one, by their number, and whether they find it before all that
+        ends, which gives up so much (`given`), is gone. `early`: ids of the templates that can."""
+        simulation, state = self._simulation, self._simulation.state
+        every = {id(p.template): p.template for p in pods}
+        slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
+        # First those that are nominated, for their nodes are theirs, and those that come first; then the
+        # largest, so that as many as can be find a node.
+        able = [i for i, p in enumerate(pods) if slots[id(p.template)]]
+        held = {i for i in able if key_of(pods[i]) in state.nominated}
+        soon = {i for i in able if id(pods[i].template) in early}
+        late = {i for i in able if id(pods[i]) in last}
+        able.sort(key=lambda i: (i not in held, i not in soon, i in late, slots[id(pods[i].template)]))
 
-        def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
-            return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
+        def place(numbers: Iterable[int]) -> dict[Hashable, int]:
+            placing = Placing(state, self._down, kept=simulation.daemons.kept)
+            placing.place(by_template((("to come", i), pods[i].template) for i in numbers))
+            return placing.placed
 
-        def plenty(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
-            domains = [state.table.domains(key) for key in keys]
-            each = ((d.ids == i) & nodes for d in domains for i in np.unique(d.ids[nodes & d.present]))
-            return enough(nodes, asks, _PLENTY + more) and all(enough(n, asks, _IN_EACH + more) for n in each)
-
-        for (_, keys, more), templates in alike.items():
-            nodes = templates[0][1] & ~self._down
-            asked = [(id(t), self._asks(t)) for t, _ in templates]
-            most: dict[str, int] = {}
-            for _, asks in asked:
-                most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
-            if not plenty(keys, nodes, most, more):
-                found.update(i for i, asks in asked if not plenty(keys, nodes, asks, more))
-        return found
-
-    def _may_move(self) -> Counter[str]:
-        """What all replacements of the plan may hold together, by resource: for each constraint as many of
-        its largest as it takes to spread them evenly."""
-        state, groups, found = self._simulation.state, self._groups, Counter[str]()
-        number: dict[int, int] = {}
-        for g in groups.all:
-            counts = g.counts_once(state)
-            if g.constraint.hard and g.excess(counts):
-                above = counts - counts.mean()
-                over, lacking = (np.floor(d).clip(min=0).sum() for d in (above, -above))
-                number[g.index] = int(max(over, lacking))
-        most: dict[int, dict[str, int]] = defaultdict(dict)
-        for some in self._simulation.snapshot.live if number else ():
-            for i in number.keys() & groups.carried(some.template):
-                for r, amount in self._takes(some.template).items():
-                    most[i][r] = max(amount, most[i].get(r, 0))
-        for i, amounts in most.items():
-            found.update({r: number[i] * amount for r, amount in amounts.items()})
-        return found
-
-    @remembered()
-    def _attached_by(self, template: PodTemplate) -> dict[str, int]:
-        """How many volumes of each driver its pod attaches to its node."""
-        return {driver: len(a) for driver, a in self._simulation.state.storage.attachments(template).items()}
-
-    def _asks(self, template: PodTemplate) -> dict[str, int]:
-        """What a node has to have for its pod, places of volumes among it."""
-        return dict(self._simulation.state.asks(template)) | self._attached_by(template)
-
-    def _takes(self, template: PodTemplate) -> dict[str, int]:
-        """What its pod then takes of it."""
-        return dict(self._simulation.state.holds(template)) | self._attached_by(template)
-
-    def _places(self, templates: Iterable[PodTemplate]) -> dict[str, Ints]:
-        """int64[N] by driver of these pods' volumes: how many more each node takes."""
-        drivers = dict.fromkeys(chain.from_iterable(map(self._attached_by, templates)))
-        state = self._simulation.state
-        return {driver: free_places(state, driver, self._limit(driver)) for driver in drivers}
-
-    @remembered(by=str)
-    def _limit(self, driver: str) -> Ints:
-        return limits(self._simulation.state, driver)
-
-    def _couples(self, template: PodTemplate, number: int) -> bool:
-        """Whether more than room, places of volumes among it, ties so many pods of a template to others: what
-        they mount is not bound yet, or not theirs alone."""
-        if conflicts_at_all(template, volumes=False):
-            return True
-        state, storage = self._simulation.state, self._simulation.state.storage
-        for v in template.volumes if template.attaches else ():
-            claim = storage.claim_of(template.namespace, v) if v.kind == "persistentVolumeClaim" else None
-            bound = claim is not None and storage.volume(claim.spec.volume_name) is not None
-            if not bound or max(number, state.volumes.claims.get(f"{template.namespace}/{v.claim}", 0)) > 1:
-                return True
-        return False
+        with state.unhindered(*map(key_of, pods)):
+            now = place(i for i in able if i in soon)
+            with state.removed(ending):
+                later = place(i for i in able if ("to come", i) not in now)
+                for key in later:
+                    state.remove(key)
+            for key in now:
+                state.remove(key)
+        rows = now | later
+        return {i: (rows[key], key in now) for i in able if (key := ("to come", i)) in rows}
 
     @property
     def _ending(self) -> list[Hashable]:
@@ -280,12 +158,12 @@ class SpokenFor:
         there = self._simulation.state.pods
         return [key for key in dict.fromkeys((*self._simulation.unsure, *self._ends)) if key in there]
 
-    def _now(self, victims: Iterable[Pod] = ()) -> list[_Comer]:
+    def _now(self, victims: Iterable[Pod] = ()) -> list[Comer]:
         """Those that are still to come, without the victims' own."""
         there, moved = self._simulation.state.pods, {key_of(v) for v in victims}
         return [c for c in self._comers if c.key is None or (c.key in there and c.key not in moved)]
 
-    def _room(self, comers: Sequence[_Comer]) -> dict[str, Ints]:
+    def _room(self, comers: Sequence[Comer]) -> dict[str, Ints]:
         """int64[N] by resource: what they leave of each node, once all that ends is gone."""
         state = self._simulation.state
         key = hash((state.mark, *map(id, comers)))
@@ -320,7 +198,7 @@ class SpokenFor:
     def _bereft(self, victim: Pod, replacement: PodTemplate, nodes: Rows) -> Pod | None:
         """One to come that has a node now, and with the replacement there has none before the victim, or
         another, has ended: if it comes until then, it preempts."""
-        state, asked = self._simulation.state, dict[int, _Comer]()
+        state, asked = self._simulation.state, dict[int, Comer]()
         for comer in self._now([victim]):
             if comer.pod.template.preempts and comer.pod.template.priority > state.lowest_priority:
                 asked.setdefault(id(comer.pod.template), comer)
@@ -339,7 +217,7 @@ class SpokenFor:
                             return comer.pod
         return None
 
-    def _takes_now(self, comer: _Comer) -> Bools:
+    def _takes_now(self, comer: Comer) -> Bools:
         """bool[N]: the nodes that would take it as things stand, without its former self."""
         state, template = self._simulation.state, comer.pod.template
         if self._takers[0] != state.mark:
@@ -408,7 +286,7 @@ class SpokenFor:
         return None
 
     def _let_in(
-        self, victim: Pod, at: int, comers: Sequence[_Comer], here: Sequence[_Comer]
+        self, victim: Pod, at: int, comers: Sequence[Comer], here: Sequence[Comer]
     ) -> list[list[_Taken]]:
         """Who may come to the victim's node (row `at`) once it is gone, and all that ends, before those that
         are to come `here`: pods that found no node, and of few comers those for which there was no room
@@ -427,7 +305,7 @@ class SpokenFor:
         some: dict[int, list[_Taken]] = defaultdict(list)
         for i, t in enumerate(chain.from_iterable(self._in_vain.values())):
             some[id(t)].append((("let in", i), t, None))
-        for c in comers if len(comers) <= _FEW else ():
+        for c in comers if len(comers) <= FEW else ():
             if c.row != at:
                 some[id(c.pod.template)].append((("let in", c.at), c.pod.template, c.at))
         free, able = dict[str, int](), list[tuple[float, list[_Taken]]]()
@@ -443,7 +321,7 @@ class SpokenFor:
                 continue
             if not self._simulation.static(t)[at]:
                 continue
-            if self._couples(t, len(there)) or state.constraints(t, hard=True):
+            if self._enough.couples(t, len(there)) or state.constraints(t, hard=True):
                 with state.removed(gone):
                     if not later.framework(t).feasible(t)[at]:
                         continue
@@ -470,7 +348,7 @@ class SpokenFor:
         victim: Pod,
         replacement: PodTemplate,
         nodes: Rows,
-        comers: Sequence[_Comer],
+        comers: Sequence[Comer],
         taken: Sequence[_Taken] = (),
         *,
         stays: bool,
@@ -481,7 +359,8 @@ class SpokenFor:
         mark = hash((state.mark, *map(id, comers)))
         if self._last is None or self._last[0] != mark:
             alone = self._alone(comers)
-            every, early = self._kept(comers, alone=alone), {id(c.pod.template) for c in comers if c.first}
+            every = self._enough.kept(comers, self._room(comers), alone=alone)
+            early = {id(c.pod.template) for c in comers if c.first}
             last = [
                 (i, open_, kept)
                 for i, (pod, open_, kept) in enumerate(every)
@@ -497,17 +376,18 @@ class SpokenFor:
             for row in nodes[open_[nodes]].tolist():
                 self._tries -= 1
                 with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
-                    [(pod, _, kept)] = self._kept(comers, alone=self._last[2], of=i)
+                    room, alone = self._room(comers), self._last[2]
+                    [(pod, _, kept)] = self._enough.kept(comers, room, alone=alone, of=i)
                 if not kept or self._tries < 0:
                     return pod
         return None
 
-    def _alone(self, comers: Sequence[_Comer]) -> dict[int, Bools]:
+    def _alone(self, comers: Sequence[Comer]) -> dict[int, Bools]:
         """By template of which one pod comes, and whose constraints count no other comer: bool[N], the nodes
         that these leave it."""
         number = Counter(id(c.pod.template) for c in comers)
         found: dict[int, Bools] = {}
-        for c in comers if len(comers) <= _FEW else ():
+        for c in comers if len(comers) <= FEW else ():
             t = c.pod.template
             asked = self._simulation.state.constraints(t, hard=True) if number[id(t)] == 1 else ()
             others = (o.pod.template for o in comers if o is not c)
@@ -525,7 +405,7 @@ class SpokenFor:
         return found
 
     def _closed(
-        self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[_Comer]
+        self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[Comer]
     ) -> Iterator[Ints]:
         """Columns that tell nodes apart by which of these pods together have room there, and which with the
         replacement beside them; 0 where it makes no difference."""
@@ -548,7 +428,7 @@ class SpokenFor:
         elif less.any():
             yield from np.where(less, 1 + before + after, 0)
 
-    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[_Comer], closed: Iterable[Ints]) -> Rows:
+    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[Comer], closed: Iterable[Ints]) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
         single = short | np.isin(nodes, [c.row for c in tied])
         keys: dict[str, None] = {}
@@ -566,8 +446,8 @@ class SpokenFor:
         victim: Pod,
         replacement: PodTemplate,
         rows: Rows,
-        comers: Sequence[_Comer],
-        displaced: Sequence[_Comer],
+        comers: Sequence[Comer],
+        displaced: Sequence[Comer],
         taken: Sequence[_Taken] = (),
         *,
         stays: bool,
@@ -625,87 +505,16 @@ class SpokenFor:
             # Each alone may close another domain to it.
             if sum(self._closes(replacement, t) for replacement, _ in beside) > 1:
                 return True
-        after = [kept for *_, kept in self._kept(comers, beside)]
+        room = self._room(comers)
+        after = [kept for *_, kept in self._enough.kept(comers, room, beside)]
         if all(after):
             return False
-        room, rows = self._room(comers), np.unique([c.row for c in comers])
+        rows = np.unique([c.row for c in comers])
         taken = self._simulation.held_by((t, nodes, 1) for t, nodes in beside)
         if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
             return True
-        before = (kept for *_, kept in self._kept(comers))
+        before = (kept for *_, kept in self._enough.kept(comers, room))
         return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
-
-    def _kept(
-        self,
-        comers: Sequence[_Comer],
-        beside: Beside = (),
-        alone: Mapping[int, Bools] | None = None,
-        of: int | None = None,
-    ) -> list[tuple[Pod, Bools, int]]:
-        """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with
-        room for it; and how many of these surely keep it, wherever the other comers go, and replacements
-        `beside` them: 0 where that is not known. `alone`: see `_alone`."""
-        simulation, state = self._simulation, self._simulation.state
-        held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
-        free = {r: left + held.get(r, 0) for r, left in self._room(comers).items()}
-        coming, found = Counter[str](), []
-        number = Counter(id(c.pod.template) for c in comers)
-        free |= self._places(c.pod.template for c in comers)
-        for c in comers:
-            coming.update(self._takes(c.pod.template))
-        every = {id(t): t for t in (*(c.pod.template for c in comers), *(t for t, _ in beside))}
-        pods = [*{id(c.pod.template): c.pod for c in comers}.values()]
-        for pod in pods if of is None else [pods[of]]:
-            t, others = pod.template, coming.copy()
-            asks = self._asks(t)
-            nodes = simulation.static(t) & ~self._down
-            if alone and id(t) in alone:
-                nodes = nodes & alone[id(t)]
-            open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
-            kept, bound = 0, bool(state.constraints(t, hard=True)) and not (alone and id(t) in alone)
-            if not (bound or self._couples(t, number[id(t)])):
-                others.subtract(self._takes(t))
-                near = [o for o, rows in beside if open_[rows].any()]
-                for other in near:
-                    others.update(self._takes(other))
-                rows = np.flatnonzero(open_)
-                kept = never_filled(rows, free, asks, others)
-                if len(rows) and not kept and len(comers) <= _FEW:
-                    # That takes the others for divisible, and for able to go anywhere.
-                    whole = Counter(id(o) for o in near) + number
-                    whole[id(t)] -= 1
-                    kept = int(
-                        not self._all_filled(rows, free, asks, [(every[i], n) for i, n in whole.items()])
-                    )
-            found.append((pod, open_, kept))
-        return found
-
-    def _all_filled(
-        self,
-        rows: Rows,
-        free: Mapping[str, Ints],
-        asks: Mapping[str, int],
-        others: Iterable[tuple[PodTemplate, int]],
-    ) -> bool:
-        """Whether others, each whole on a node that takes it, could leave no room on any of the rows."""
-        needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
-        # Those that differ in nothing that matters here are one kind.
-        kinds: dict[tuple[tuple[int, ...], bytes], int] = defaultdict(int)
-        for t, n in others:
-            takes, all_ = self._takes(t), self._asks(t)
-            there = [free[r][rows] >= amount for r, amount in all_.items() if r in free]
-            may = np.logical_and.reduce([self._simulation.static(t)[rows], *there])
-            if n and may.any():
-                kinds[tuple(takes.get(r, 0) for r in asks), may.tobytes()] += n
-        if not kinds:
-            return False
-        held = np.array([takes for takes, _ in kinds], np.int64)
-        may = np.array([np.frombuffer(where, np.bool_) for _, where in kinds])
-        return self._filled(needs, held, may, tuple(kinds.values()))
-
-    @remembered(by=lambda needs, held, may, numbers: (*(x.tobytes() for x in (needs, held, may)), numbers))
-    def _filled(self, needs: Ints, held: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
-        return all_filled(needs, held, may, numbers)
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:

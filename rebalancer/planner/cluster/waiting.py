@@ -23,9 +23,9 @@ from rebalancer.bulk_work import remembered
 from rebalancer.engine.state.storage import fully_bound
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.bystanders import Beside, SpokenFor
+from rebalancer.planner.cluster.bystanders import SpokenFor
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.filled import never_filled
+from rebalancer.planner.cluster.enough_room import Beside, never_filled
 from rebalancer.planner.cluster.groups import Groups, can_conflict, can_open, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.to_be_made import NOTHING, ToBeMade

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.filled import never_filled
+from rebalancer.planner.cluster.enough_room import never_filled
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting

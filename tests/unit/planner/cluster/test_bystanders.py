@@ -11,8 +11,8 @@ import pytest
 from rebalancer.engine.config import Profile, SchedulerConfig
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.cluster import bystanders
-from rebalancer.planner.cluster.filled import all_filled
+from rebalancer.planner.cluster import enough_room
+from rebalancer.planner.cluster.enough_room import all_filled
 from tests.support.build import (
     ago,
     daemon_set,
@@ -1068,7 +1068,7 @@ def test_the_questions_that_are_asked_exactly_have_an_end(monkeypatch: pytest.Mo
         asked.append(question)
         return all_filled(*question)
 
-    monkeypatch.setattr(bystanders, "all_filled", counting)
+    monkeypatch.setattr(enough_room, "all_filled", counting)
     drained = node("b-drain").zone("b").cpu(64).taint("karpenter.sh/disrupted")
     rooms = [node(f"b-{i}").zone("b").cpu("1600m" if i else "3200m") for i in range(8)]
     leave = [deployment(f"o{i}").requests(cpu=f"{1000 + i}m").placed({"b-drain": 1}) for i in range(9)]

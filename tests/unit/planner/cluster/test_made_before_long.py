@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.cluster.filled import all_filled
+from rebalancer.planner.cluster.enough_room import all_filled
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.to_be_made import to_be_made
 from rebalancer.policy.options import PolicyOptions

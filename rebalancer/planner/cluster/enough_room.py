@@ -1,0 +1,286 @@
+"""Whether pods that go anywhere could leave one of some nodes no room: by their sum, or each whole; and which
+of the pods to come find a node in any case."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.bulk_work import remembered
+from rebalancer.engine.plugins.node_volume_limits import free_places, limits
+from rebalancer.engine.state.cluster import PODS
+from rebalancer.model.node import HOSTNAME
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.planner.cluster.groups import Groups, conflicts_at_all
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.spread.arrays import Bools, Ints, Rows
+
+_CHOICES = 256
+"""Choices of several pods, so many of each kind, that are told apart."""
+_PLENTY, _IN_EACH = 16, 4
+"""Nodes that keep room for a pod wherever the others go, so that no move is asked about it: in all, and in
+each domain of its constraints."""
+FEW = 16
+"""So many pods to come are asked about exactly."""
+Beside = Sequence[tuple[PodTemplate, Rows]]
+"""Replacements, each with the nodes where it may land."""
+
+
+def never_filled(
+    rows: Rows, free: Mapping[str, Ints], asks: Mapping[str, int], coming: Mapping[str, int]
+) -> int:
+    """How many of these nodes surely keep room for a pod wherever others go that hold so much together, with
+    `PODS` their number. `free`: int64[N] by resource."""
+    for r, amount in asks.items():
+        rows = rows[free[r][rows] >= amount]
+    filled = 0
+    for r, amount in asks.items():
+        # Those that are filled most cheaply could be full.
+        costs = np.cumsum(np.sort(free[r][rows] - amount + 1))
+        filled += int(np.searchsorted(costs, coming.get(r, 0), side="right"))
+    # Each pod fills one node at most.
+    return max(0, len(rows) - min(filled, coming.get(PODS, filled)))
+
+
+def all_filled(needs: Ints, takes: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+    """Whether so many pods of each kind, each whole on one node, could fill all nodes. `needs`: int64[K, R],
+    a node is full by so much of any resource; `takes`: int64[T, R]; `may`: bool[T, K], the nodes that a kind
+    can go to. True where they are too many to tell."""
+    if np.prod(np.array(numbers) + 1.0) > _CHOICES:
+        return True
+    together, possible, at = _unions(numbers)
+    held, reached = together @ takes, np.arange(len(together)) == 0
+    for need, here in zip(needs, may.T, strict=True):
+        fills = (held >= need).any(axis=1) & (together[:, ~here] == 0).all(axis=1)
+        pairs = possible & reached[:, None] & fills
+        reached = np.zeros_like(reached)
+        reached[at[pairs]] = True
+    return bool(reached.any())
+
+
+@lru_cache(maxsize=32)
+def _unions(numbers: tuple[int, ...]) -> tuple[Ints, Bools, Ints]:
+    """int64[S, T]: every choice of so many of each; bool[S, S]: which of them can be made together; and
+    int64[S, S]: the choice that two of them are then."""
+    shape = tuple(n + 1 for n in numbers)
+    every = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
+    sums: Ints = every[:, None, :] + every[None, :, :]
+    possible: Bools = np.logical_and.reduce(sums <= np.array(numbers), axis=-1)
+    at: Ints = np.ravel_multi_index(tuple(np.moveaxis(np.minimum(sums, numbers), -1, 0)), shape)
+    return every, possible, at
+
+
+class Comer(Struct, frozen=True, eq=False):
+    """A pod that is to be made, or placed, on this node (row). `key`: of the pod that it comes for, while
+    that is there; None where it comes in any case. `first`: it finds its node before any replacement."""
+
+    pod: Pod
+    row: int
+    key: Hashable | None
+    first: bool
+
+    @property
+    def at(self) -> Hashable:
+        """Its key where it is placed."""
+        return "to come", id(self)
+
+
+class EnoughRoom:
+    """Which of several pods find a node, wherever the others go.
+
+    `down`: bool[N], nodes to which none of them goes.
+    """
+
+    def __init__(self, simulation: Simulation, down: Bools) -> None:
+        self._simulation, self._down = simulation, down
+
+    @remembered()
+    def _attached_by(self, template: PodTemplate) -> dict[str, int]:
+        """How many volumes of each driver its pod attaches to its node."""
+        return {driver: len(a) for driver, a in self._simulation.state.storage.attachments(template).items()}
+
+    def asks(self, template: PodTemplate) -> dict[str, int]:
+        """What a node has to have for its pod, places of volumes among it."""
+        return dict(self._simulation.state.asks(template)) | self._attached_by(template)
+
+    def takes(self, template: PodTemplate) -> dict[str, int]:
+        """What its pod then takes of it."""
+        return dict(self._simulation.state.holds(template)) | self._attached_by(template)
+
+    def places(self, templates: Iterable[PodTemplate]) -> dict[str, Ints]:
+        """int64[N] by driver of these pods' volumes: how many more each node takes."""
+        drivers = dict.fromkeys(chain.from_iterable(map(self._attached_by, templates)))
+        state = self._simulation.state
+        return {driver: free_places(state, driver, self._limit(driver)) for driver in drivers}
+
+    @remembered(by=str)
+    def _limit(self, driver: str) -> Ints:
+        return limits(self._simulation.state, driver)
+
+    def couples(self, template: PodTemplate, number: int) -> bool:
+        """Whether more than room, places of volumes among it, ties so many pods of a template to others: what
+        they mount is not bound yet, or not theirs alone."""
+        if conflicts_at_all(template, volumes=False):
+            return True
+        state, storage = self._simulation.state, self._simulation.state.storage
+        for v in template.volumes if template.attaches else ():
+            claim = storage.claim_of(template.namespace, v) if v.kind == "persistentVolumeClaim" else None
+            bound = claim is not None and storage.volume(claim.spec.volume_name) is not None
+            if not bound or max(number, state.volumes.claims.get(f"{template.namespace}/{v.claim}", 0)) > 1:
+                return True
+        return False
+
+    def scarce(
+        self, pods: Sequence[PodTemplate], given: Mapping[str, Ints], moving: Mapping[str, int]
+    ) -> set[int]:
+        """Identities of the templates of which a pod might find no node, wherever the other pods go. `given`:
+        int64[N] by resource, what those that end hold now; `moving`: what all replacements may hold."""
+        simulation, number = self._simulation, Counter(map(id, pods))
+        state, here = simulation.state, Counter(t.namespace for t in pods)
+        every = {id(t): t for t in pods}
+        coming, found = Counter(moving), set[int]()
+        # Those that differ in what they ask for only are judged by the largest amounts first.
+        alike: dict[tuple[int, tuple[str, ...], int], list[tuple[PodTemplate, Bools]]] = defaultdict(list)
+        for i, t in every.items():
+            coming.update({r: n * number[i] for r, n in self.takes(t).items()})
+            keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
+            if not self.couples(t, number[i]):
+                nodes = simulation.static(t)
+                alike[id(nodes), keys, 0].append((t, nodes))
+            elif _only_repels(t):
+                # Each that comes may close one node to it.
+                nodes = simulation.framework(t).feasible(t, spread=False)
+                alike[i, keys, here[t.namespace]].append((t, nodes))
+            else:
+                found.add(i)
+        free = {r: simulation.free(r, ended=True) + given.get(r, 0) for r in coming}
+        free |= self.places(every.values())
+
+        def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
+            return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
+
+        def plenty(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
+            domains = [state.table.domains(key) for key in keys]
+            each = ((d.ids == i) & nodes for d in domains for i in np.unique(d.ids[nodes & d.present]))
+            return enough(nodes, asks, _PLENTY + more) and all(enough(n, asks, _IN_EACH + more) for n in each)
+
+        for (_, keys, more), templates in alike.items():
+            nodes = templates[0][1] & ~self._down
+            asked = [(id(t), self.asks(t)) for t, _ in templates]
+            most: dict[str, int] = {}
+            for _, asks in asked:
+                most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
+            if not plenty(keys, nodes, most, more):
+                found.update(i for i, asks in asked if not plenty(keys, nodes, asks, more))
+        return found
+
+    def may_move(self, groups: Groups) -> Counter[str]:
+        """What all replacements of the plan may hold together, by resource: for each constraint as many of
+        its largest as it takes to spread them evenly."""
+        state, found = self._simulation.state, Counter[str]()
+        number: dict[int, int] = {}
+        for g in groups.all:
+            counts = g.counts_once(state)
+            if g.constraint.hard and g.excess(counts):
+                above = counts - counts.mean()
+                over, lacking = (np.floor(d).clip(min=0).sum() for d in (above, -above))
+                number[g.index] = int(max(over, lacking))
+        most: dict[int, dict[str, int]] = defaultdict(dict)
+        for some in self._simulation.snapshot.live if number else ():
+            for i in number.keys() & groups.carried(some.template):
+                for r, amount in self.takes(some.template).items():
+                    most[i][r] = max(amount, most[i].get(r, 0))
+        for i, amounts in most.items():
+            found.update({r: number[i] * amount for r, amount in amounts.items()})
+        return found
+
+    def kept(
+        self,
+        comers: Sequence[Comer],
+        left: Mapping[str, Ints],
+        beside: Beside = (),
+        alone: Mapping[int, Bools] | None = None,
+        of: int | None = None,
+    ) -> list[tuple[Pod, Bools, int]]:
+        """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with
+        room for it; and how many of these surely keep it, wherever the other comers go, and replacements
+        `beside` them: 0 where that is not known. `left`: int64[N] by resource, what all comers leave;
+        `alone`: by template, the nodes that other comers leave to it."""
+        simulation, state = self._simulation, self._simulation.state
+        held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
+        free = {r: amounts + held.get(r, 0) for r, amounts in left.items()}
+        coming, found = Counter[str](), []
+        number = Counter(id(c.pod.template) for c in comers)
+        free |= self.places(c.pod.template for c in comers)
+        for c in comers:
+            coming.update(self.takes(c.pod.template))
+        every = {id(t): t for t in (*(c.pod.template for c in comers), *(t for t, _ in beside))}
+        pods = [*{id(c.pod.template): c.pod for c in comers}.values()]
+        for pod in pods if of is None else [pods[of]]:
+            t, others = pod.template, coming.copy()
+            asks = self.asks(t)
+            nodes = simulation.static(t) & ~self._down
+            if alone and id(t) in alone:
+                nodes = nodes & alone[id(t)]
+            open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
+            kept, bound = 0, bool(state.constraints(t, hard=True)) and not (alone and id(t) in alone)
+            if not (bound or self.couples(t, number[id(t)])):
+                others.subtract(self.takes(t))
+                near = [o for o, rows in beside if open_[rows].any()]
+                for other in near:
+                    others.update(self.takes(other))
+                rows = np.flatnonzero(open_)
+                kept = never_filled(rows, free, asks, others)
+                if len(rows) and not kept and len(comers) <= FEW:
+                    # That takes the others for divisible, and for able to go anywhere.
+                    whole = Counter(id(o) for o in near) + number
+                    whole[id(t)] -= 1
+                    kept = int(
+                        not self._all_filled(rows, free, asks, [(every[i], n) for i, n in whole.items()])
+                    )
+            found.append((pod, open_, kept))
+        return found
+
+    def _all_filled(
+        self,
+        rows: Rows,
+        free: Mapping[str, Ints],
+        asks: Mapping[str, int],
+        others: Iterable[tuple[PodTemplate, int]],
+    ) -> bool:
+        """Whether others, each whole on a node that takes it, could leave no room on any of the rows."""
+        needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
+        # Those that differ in nothing that matters here are one kind.
+        kinds: dict[tuple[tuple[int, ...], bytes], int] = defaultdict(int)
+        for t, n in others:
+            takes, all_ = self.takes(t), self.asks(t)
+            there = [free[r][rows] >= amount for r, amount in all_.items() if r in free]
+            may = np.logical_and.reduce([self._simulation.static(t)[rows], *there])
+            if n and may.any():
+                kinds[tuple(takes.get(r, 0) for r in asks), may.tobytes()] += n
+        if not kinds:
+            return False
+        held = np.array([takes for takes, _ in kinds], np.int64)
+        may = np.array([np.frombuffer(where, np.bool_) for _, where in kinds])
+        return self._filled(needs, held, may, tuple(kinds.values()))
+
+    @remembered(by=lambda needs, held, may, numbers: (*(x.tobytes() for x in (needs, held, may)), numbers))
+    def _filled(self, needs: Ints, held: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+        return all_filled(needs, held, may, numbers)
+
+
+def _only_repels(template: PodTemplate) -> bool:
+    """Whether of what ties it to others there is nothing but anti-affinity within its node and namespace."""
+    a = template.affinity
+    if template.attaches or template.host_ports or a is None or a.pod_anti_affinity is None:
+        return False
+    terms = a.pod_anti_affinity.required
+    near = a.pod_affinity is not None and a.pod_affinity.required
+    return not near and all(
+        t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms
+    )
