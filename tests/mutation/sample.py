@@ -32,6 +32,8 @@ CLOSEST = {
     ),
     "rebalancer/policy/evictable.py": _POLICY,
     "rebalancer/policy/ledger.py": (*_POLICY, *_MEMORY),
+    "rebalancer/policy/ledger_json.py": (*_POLICY, *_MEMORY),
+    "rebalancer/policy/ledgers_merged.py": (*_POLICY, *_MEMORY),
     "rebalancer/policy/new_pods.py": (*_POLICY, "tests/sandbox/cycle/limits/test_admission.py"),
     "rebalancer/policy/owners.py": (*_POLICY, "tests/sandbox/cycle/limits/test_owners.py"),
     "rebalancer/policy/pods_to_come.py": (*_POLICY, "tests/unit/planner/cluster"),

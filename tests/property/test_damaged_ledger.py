@@ -12,18 +12,8 @@ from msgspec.structs import replace
 
 from rebalancer.kube.config_maps import KEY, LedgerError, Ledgers, Place, labels_of
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import (
-    COVERED,
-    Circuit,
-    Count,
-    Entry,
-    Fate,
-    Ledger,
-    Shown,
-    Totals,
-    encode,
-    owner_id,
-)
+from rebalancer.policy.ledger import COVERED, Circuit, Count, Entry, Fate, Ledger, Shown, Totals, owner_id
+from rebalancer.policy.ledger_json import encode
 from rebalancer.policy.options import Times
 from rebalancer.policy.stabilization import Followed, first_seen
 from rebalancer.policy.waits import HistoryRules, waiting_owners

@@ -23,7 +23,8 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.caps import outside
-from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
+from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.policy.ledgers_merged import as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners, topmost
 from rebalancer.policy.waits import HistoryRules, Paused, is_wait

@@ -7,7 +7,8 @@ from typing import Any
 
 from rebalancer.kube.config_maps import KEY, Ledgers, Place
 from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import Ledger, decode
+from rebalancer.policy.ledger import Ledger
+from rebalancer.policy.ledger_json import decode
 from rebalancer.policy.stabilization import Followed, Onset
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory

@@ -15,7 +15,8 @@ from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.policy.ledger import MOST_BYTES, Fate, Ledger, Opening, encode
+from rebalancer.policy.ledger import MOST_BYTES, Fate, Ledger, Opening
+from rebalancer.policy.ledger_json import encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits

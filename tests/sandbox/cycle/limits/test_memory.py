@@ -19,7 +19,8 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import BEING_EVICTED, PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Claim, Entry, Fate, Ledger, encode
+from rebalancer.policy.ledger import Circuit, Claim, Entry, Fate, Ledger
+from rebalancer.policy.ledger_json import encode
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered

@@ -20,13 +20,11 @@ from rebalancer.policy.ledger import (
     Shown,
     Totals,
     claimed,
-    decode,
-    encode,
-    merged,
     oldest_first,
     rival,
-    within_limits,
 )
+from rebalancer.policy.ledger_json import decode, encode, within_limits
+from rebalancer.policy.ledgers_merged import merged
 from rebalancer.policy.options import Refused
 
 

@@ -25,18 +25,15 @@ from rebalancer.policy.ledger import (
     Entry,
     Fate,
     Ledger,
-    NewerLedgerError,
     Totals,
     added,
-    as_of,
     cut_off,
-    decode,
     earlier,
-    encode,
     owner_id,
     stricter,
-    within_limits,
 )
+from rebalancer.policy.ledger_json import NewerLedgerError, decode, encode, within_limits
+from rebalancer.policy.ledgers_merged import as_of
 from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.stabilization import Followed, Onset, first_seen, stabilizing
