@@ -43,7 +43,7 @@ LOOPS = {
     "planner/cluster/components.py:root": "up a tree",
     "planner/cluster/simulation.py:_back_to": "each turn undoes a move",
     "planner/cluster/placing.py:_again": "each turn follows a placement",
-    "planner/cluster/waiting.py:_opened": "each turn leaves fewer kinds",
+    "planner/cluster/let_in.py:_opened": "each turn leaves fewer kinds",
     "planner/cluster/placing.py:_some": "each turn places a pod",
     "planner/planner.py:plan_view": "each turn leaves an owner alone",
     "planner/soft.py:scheduled": "each turn makes a move, or ends a component",
