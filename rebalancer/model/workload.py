@@ -28,7 +28,8 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent), for a Job
     how many pods it wants now. `template` is the template that the next pod is built from; for a StatefulSet
-    that of the update revision. `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written.
+    that of the update revision. `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written;
+    of a DaemonSet's the latter.
     `claim_templates`: names of the volumes for which a StatefulSet makes a claim for each pod.
     `progress_deadline`: seconds for which a Deployment may make no progress, 0 = it has no such end.
     `first_ordinal`: of a StatefulSet's pods.
@@ -107,10 +108,12 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def surge(self) -> int:
-        """How many pods too many a Deployment allows in a rolling update, rounded up."""
+        """How many pods too many a Deployment allows in a rolling update, rounded up; of a DaemonSet not 0 if
+        the next pod comes beside the old one."""
         if self.update_strategy == "Recreate":
             return 0
-        written = _MAX_SURGE if self.max_surge is None else self.max_surge
+        usual = 0 if self.kind == "DaemonSet" else _MAX_SURGE
+        written = usual if self.max_surge is None else self.max_surge
         if isinstance(written, int):
             return written
         share = written.removesuffix("%")

@@ -229,7 +229,7 @@ class Decoder:
         on_nodes = status.desired_number_scheduled
         strategy = spec.strategy if kind == "Deployment" else spec.update_strategy
         rolling = _RollingUpdate()
-        if kind in ("Deployment", "StatefulSet") and not absent(strategy.rolling_update):
+        if kind in ("Deployment", "StatefulSet", "DaemonSet") and not absent(strategy.rolling_update):
             rolling = msgspec.json.decode(strategy.rolling_update, type=_RollingUpdate)
         return Workload(
             kind=kind,
@@ -243,7 +243,7 @@ class Decoder:
             progress_deadline=spec.progress_deadline_seconds % _NEVER,
             update_strategy=strategy.type,
             max_unavailable=rolling.max_unavailable if kind == "Deployment" else None,
-            max_surge=rolling.max_surge if kind == "Deployment" else None,
+            max_surge=rolling.max_surge,
             partition=rolling.partition,
             parallel=spec.pod_management_policy == "Parallel",
             claim_templates=frozenset(c.metadata.name for c in spec.volume_claim_templates),

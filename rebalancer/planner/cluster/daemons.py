@@ -20,7 +20,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, set_up_by
 from rebalancer.model.pod import Pod, PodTemplate, at_least
 from rebalancer.model.snapshot import Alike
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import REVISION, Workload
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools, Ints
@@ -122,13 +122,16 @@ class _Making:
         lacks = self._lacks(w, template, covered)
         self.short |= lacks & self._new
         lacks, rolls = lacks & ~self._new, _rolls(w)
+        beside = rolls and w.surge > 0
+        if beside:
+            lacks |= self._lacks_beside(w, live) & self._static(template) & ~self._new
         if not (rolls or lacks.any() or waits.any()):
             return
         made, then = self._next(w, template, [*(p for some in live for p in some.pods), *over])
         for t in made if waits.any() else ():
             # One that fits is about to be placed as any other that waits.
             lacks |= waits & self._static(t) & ~self._fits(t)
-        for some in live if rolls else ():
+        for some in live if rolls and not beside else ():
             now = dict(self._state.holds(some.template))
             if more := {r: n - now.get(r, 0) for r, n in then.items() if n > now.get(r, 0)}:
                 rows = np.array([index[p.node_name] for p in some.pods if p.node_name in index], np.int64)
@@ -145,6 +148,20 @@ class _Making:
         anew = covered if rolls and any(map(conflicts_at_all, made)) else none
         if lacks.any() or grows.any() or anew.any():
             self.coming.append(Coming(w, made, lacks, grows, anew))
+
+    def _lacks_beside(self, w: Workload, live: Sequence[Alike]) -> Bools:
+        """bool[N]: nodes on which the next pod is still to come, while the old one runs."""
+        index, found = self._state.table.index, self._state.table.none.copy()
+
+        def rows(sets: Iterable[Alike]) -> list[int]:
+            on = ({p.node_name} - {""} or _meant_for(some.template) for some in sets for p in some.pods)
+            return [index[name] for names in on for name in names if name in index]
+
+        youngest = max(live, key=lambda some: max(p.created or 0.0 for p in some.pods), default=None)
+        last = youngest.template.labels.get(REVISION) if youngest is not None and w.updated_replicas else None
+        found[rows(live)] = True
+        found[rows(s for s in live if last is not None and s.template.labels.get(REVISION) == last)] = False
+        return found
 
     def _next(
         self, w: Workload, template: PodTemplate, pods: Iterable[Pod]

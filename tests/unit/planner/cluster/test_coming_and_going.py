@@ -259,23 +259,28 @@ def rolling(
     waits: str = "",
     ends: str = "",
     strategy: str = "RollingUpdate",
+    surge: int | str = 0,
+    renewed: str = "",
     admitted: Callable[[Json], Json] = lambda o: o,
     more: Sequence[Json] = (),
     **status: int,
 ) -> Snapshot:
     """Zone a is crowded by each of `webs`, beside an agent of 500m on each node, whose set's template wants
     `grows` by now. c-1 has `cpu`. `status`: what the agents' controller says; on the node `lacks`
-    there is no agent, for `waits` one waits, on `ends` it ends. `admitted`: set and pods, as they are
-    then."""
+    there is no agent, for `waits` one waits, on `ends` it ends, on `renewed` it is new already.
+    `admitted`: set and pods, as they are then."""
     crowd = {"a-0": pods, "b-0": pods - 2}
     spread = [workload(w).requests(cpu="1").spread("zone", 1).placed(crowd) for w in webs or ["web"]]
     agent = daemon_set("agent").requests(cpu="500m").placed({f"{z}-{i}": 1 for z in "abc" for i in (0, 1)})
     found = objects(*nodes(a=2, b=2, c=1), *spread, node("c-1").zone("c").cpu(cpu))
     for o in objects(agent):
         if o["kind"] == "DaemonSet":
-            o["spec"]["updateStrategy"] = {"type": strategy}
+            o["spec"]["updateStrategy"] = {"type": strategy, "rollingUpdate": {"maxSurge": surge}}
             o["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = grows
             o["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 6, **status}
+        elif o["spec"]["nodeName"] == renewed:
+            o["metadata"] |= {"creationTimestamp": rfc3339(NOW - 60)}
+            o["metadata"]["labels"] |= {"controller-revision-hash": "new"}
         elif o["spec"]["nodeName"] == ends:
             o["metadata"]["deletionTimestamp"] = rfc3339(NOW + 30)
         elif o["spec"]["nodeName"] == waits:
@@ -301,6 +306,9 @@ AGENTS: dict[str, tuple[Snapshot, str]] = {
     "it becomes smaller": (rolling(grows="100m"), ""),
     "only what somebody deletes is made anew": (rolling(strategy="OnDelete"), ""),
     "all pods were made anew, and something else made them smaller": (rolling(updatedNumberScheduled=6), ""),
+    "the next one comes beside it, and needs more": (rolling(grows="600m", surge=1), "c-1"),
+    "it comes beside it, and has room": (rolling(grows="500m", surge="10%"), ""),
+    "it is there already": (rolling(grows="600m", surge=1, renewed="c-1", updatedNumberScheduled=1), ""),
     "one lacks, and both have room": (rolling(grows="1", lacks="c-1"), ""),
     "one lacks, and the next one takes more": (rolling(grows="1001m", lacks="c-1"), "c-1"),
     "one waits for room": (rolling(grows="1001m", waits="c-1", more=BESIDE), "c-1"),
