@@ -392,10 +392,11 @@ class Simulation:
         return found
 
     def has_room(self, template: PodTemplate, rows: Rows) -> Bools:
-        """bool[len(rows)]: which of these nodes have resources for one more pod of this template."""
+        """bool[len(rows)]: which of these nodes have resources for one more pod of this template. As the
+        scheduler sees it: what pods of DaemonSets are yet to take is not kept for them."""
         fits = self.static(template)[rows]
         for resource, amount in self.state.asks(template):
-            fits &= self.free(resource)[rows] >= amount
+            fits &= self.state.left(resource)[rows] >= amount
         return fits
 
     def landing(

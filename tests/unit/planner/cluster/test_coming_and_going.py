@@ -383,6 +383,19 @@ def test_a_daemon_that_ends_makes_room_for_the_next_one(cpu: str, moves: int) ->
     assert len(found.moves) == moves
 
 
+@pytest.mark.parametrize(("waiting", "moves"), [(1, 1), (2, 0)])
+def test_a_pod_that_waits_takes_the_room_that_a_rollout_of_daemons_needs(waiting: int, moves: int) -> None:
+    """The scheduler does not keep it: one takes one node of zone c, two take both."""
+    agent = objects(daemon_set("agent").requests(cpu="100m").placed(dict.fromkeys(("c-0", "c-1"), 1)))
+    agent[0]["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 2}
+    agent[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1200m"
+    web = workload("web").requests(cpu="500m").spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+    waits = [pod(f"w{i}").requests(cpu="1500m") for i in range(waiting)]
+    rooms = {"a-0": "1600m", "b-0": "600m", "c-0": "2", "c-1": "2"}
+    found = plan(snapshot(*(node(n).zone(n[0]).cpu(cpu) for n, cpu in rooms.items()), *agent, web, *waits))
+    assert len(found.moves) == moves
+
+
 def comer(who: str) -> list[Json]:
     """A pod that will be made, for which only c-0 has room."""
     api = workload("api", "StatefulSet" if who == "made again" else "Deployment").requests(cpu="1100m")
