@@ -19,7 +19,7 @@ from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.enough_room import FEW, Comer, EnoughRoom
 from rebalancer.planner.cluster.groups import Groups, can_conflict
-from rebalancer.planner.cluster.placing import Placing, by_template
+from rebalancer.planner.cluster.placing import Placing, Waits, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
@@ -29,6 +29,8 @@ _TRIES = 4_000
 """Nodes tried for all replacements of a plan."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
+_ORDERS = 4
+"""Orders in which pods to come are tried."""
 _ON_A_NODE = 256
 """So many pods of one template, at most, may come to one node."""
 
@@ -124,33 +126,46 @@ class SpokenFor:
         given: Mapping[str, Ints],
     ) -> dict[int, tuple[int, bool]]:
         """The nodes (rows) of those that find one, by their number, and whether they find it before all that
-        ends, which gives up so much (`given`), is gone. `early`: ids of the templates that can."""
+        ends, which gives up so much (`given`), is gone. `early`: ids of the templates that can.
+
+        Nobody knows in which order they come. So that as many as can be find a node, those that found none
+        come before the others, of whatever priority, in the next of a few tries."""
         simulation, state = self._simulation, self._simulation.state
         every = {id(p.template): p.template for p in pods}
         slots = {i: int(simulation.room(t, given, ended=True).sum()) for i, t in every.items()}
         # First those that are nominated, for their nodes are theirs, and those that come first; then the
-        # largest, so that as many as can be find a node.
+        # largest.
         able = [i for i, p in enumerate(pods) if slots[id(p.template)]]
         held = {i for i in able if key_of(pods[i]) in state.nominated}
         soon = {i for i in able if id(pods[i].template) in early}
         late = {i for i in able if id(pods[i]) in last}
         able.sort(key=lambda i: (i not in held, i not in soon, i in late, slots[id(pods[i].template)]))
 
-        def place(numbers: Iterable[int]) -> dict[Hashable, int]:
-            placing = Placing(state, self._down, kept=simulation.daemons.kept)
-            placing.place(by_template((("to come", i), pods[i].template) for i in numbers))
+        def place(numbers: Sequence[int]) -> dict[Hashable, int]:
+            placing, left = Placing(state, self._down, kept=simulation.daemons.kept), list[Waits]()
+            for some in (held, preferred - held, {*numbers} - preferred - held):
+                there = by_template((("to come", i), pods[i].template) for i in numbers if i in some)
+                left = placing.place(there, left)
             return placing.placed
 
+        found, preferred = dict[int, tuple[int, bool]](), set[int]()
         with state.unhindered(*map(key_of, pods)):
-            now = place(i for i in able if i in soon)
-            with state.removed(ending):
-                later = place(i for i in able if ("to come", i) not in now)
-                for key in later:
+            for _ in range(_ORDERS):
+                now = place([i for i in able if i in soon])
+                with state.removed(ending):
+                    later = place([i for i in able if ("to come", i) not in now])
+                    for key in later:
+                        state.remove(key)
+                for key in now:
                     state.remove(key)
-            for key in now:
-                state.remove(key)
-        rows = now | later
-        return {i: (rows[key], key in now) for i in able if (key := ("to come", i)) in rows}
+                rows = now | later
+                here = {i: (rows[key], key in now) for i in able if (key := ("to come", i)) in rows}
+                found = max(found, here, key=len)
+                missing = {*able} - here.keys() - late
+                if missing <= preferred:
+                    break
+                preferred = preferred | missing
+        return found
 
     @property
     def _ending(self) -> list[Hashable]:

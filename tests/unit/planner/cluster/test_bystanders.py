@@ -74,6 +74,21 @@ def test_a_pod_that_will_be_expelled_keeps_the_only_room_that_it_will_have(going
     assert plan(snapshot(A, going(), B, web())).moves
 
 
+@pytest.mark.parametrize(("xx", "yy", "priority"), [(800, 300, 100), (450, 1000, 0)], ids=["first", "larger"])
+def test_who_finds_a_node_if_it_comes_before_another_keeps_it(xx: int, yy: int, priority: int) -> None:
+    """xx can go to a-1 alone, yy to b-2, too, and it would come first if both came at once."""
+    a, b = (
+        node(n).zone(n[0]).cpu(f"{cpu}m") for n, cpu in (("a-1", 1000 if priority else 1400), ("b-2", yy))
+    )
+    full, drained = node("b-3").zone("b").cpu("400m"), node("b-4").zone("b").taint(LEAVES)
+    crowded = deployment("crowded").requests(cpu=f"{300 if priority else 1000}m").spread("zone")
+    both = [deployment("yy").requests(cpu=f"{yy}m").priority(priority).placed({"b-4": 1})]
+    both.append(deployment("xx").requests(cpu=f"{xx}m").selects(disk="ssd").placed({"b-4": 1}))
+    made = plan(snapshot(a.label("disk", "ssd"), b, full, drained, crowded.placed({"b-3": 2}), both))
+    assert not made.moves
+    assert plan(snapshot(a, b, full, drained, crowded.placed({"b-3": 2}), both[:1])).moves, "without xx"
+
+
 def test_an_old_cordon_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
     assert plan(snapshot(A, cordoned(2 * 86_400), B, other(), web())).moves
