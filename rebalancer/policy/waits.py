@@ -22,7 +22,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import LEAVING_TAINTS, ZONE, Node, Taint, TaintEffect, Toleration
+from rebalancer.model.node import HOSTNAME, LEAVING_TAINTS, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.fingerprints import alike, recipe_of, selects
@@ -256,7 +256,9 @@ def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
 #
 # An outage comes again, or an autoscaler that consolidates removes what spreading has filled. That says
 # nothing against the owner, but against this pair of domains. A node that is gone says nothing either, where
-# others have taken its place: nodes are replaced all the time.
+# others have taken its place: nodes are replaced all the time. Where nodes are the domains, the next one has
+# another name: so any two count as one pair, for the owner alone. A replacement that did not become Ready
+# where the nodes then went counts as well: the next nodes may be as those were.
 
 SOON = 86_400.0
 """What shrinks later than this, in seconds, has not undone the move."""
@@ -269,7 +271,8 @@ LEAST, SHARE = 3, 0.25
 contradict each other; not where one outage has undone them all."""
 
 Pair = tuple[str, str]
-"""The domain that a pod left and the one where its replacement landed, each as key=value of one key."""
+"""The domain that a pod left and the one where its replacement landed, each as key=value of one key; or that
+of nodes, and the owner."""
 
 
 class Account(Struct, frozen=True):
@@ -367,12 +370,13 @@ def undone_pairs(
     for a node, as none came for earlier ones."""
     moves: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
     for e in ledger.entries if rules.after_undone else ():
-        if e.fate is fate:
+        if e.fate is fate or (fate is Fate.DONE and e.fate is Fate.FAILED):
             shrank = dict(zip(e.into, e.shrank, strict=False))
             for pair in pairs(e.leaves, e.into):
                 # One that nothing came of has not lasted.
                 ended = shrank.get(pair[1], 0.0)
-                moves[pair].append((ended, e.at if fate is Fate.DONE else ended))
+                for known in known_as(pair, e.owner):
+                    moves[known].append((ended, e.at if fate is Fate.DONE else ended))
     again = 1 if fate is Fate.DONE else 2
     found = ((pair, _in_a_row(times, rules.after_undone, again)) for pair, times in moves.items())
     return {pair: undone for pair, undone in found if undone is not None and now < undone.until}
@@ -398,6 +402,11 @@ def pairs(leaves: Iterable[str], into: Iterable[str]) -> list[Pair]:
     return [(left, there) for left, there in found if left != there]
 
 
+def known_as(pair: Pair, owner: str) -> tuple[Pair, ...]:
+    """Under what a move of the owner's (`Workload.counted_as`) between them is known."""
+    return (pair, (HOSTNAME, owner)) if pair[0].partition("=")[0] == HOSTNAME else (pair,)
+
+
 def why(pair: Pair, undone: Undone, now: float, *, waited: bool = False) -> Reason:
     """Why no pod of an owner goes from the one domain to the other for now; `waited`: for a node."""
     times = "once" if undone.times == 1 else f"{undone.times} times"
@@ -410,9 +419,12 @@ def why(pair: Pair, undone: Undone, now: float, *, waited: bool = False) -> Reas
             f"{ATTENDED}; events and conditions of NodeClaims and NodePools say why",
             times=undone.times,
         )
+    moves, there = f"moves from {pair[0]} to {pair[1]}", "the nodes there became fewer soon after"
+    if pair[0] == HOSTNAME:
+        moves, there = "moves of its pods to other nodes", "these nodes were gone soon after"
     return wait(
         ReasonCode.NODES_REMOVED,
-        f"moves from {pair[0]} to {pair[1]} were undone {times}: the nodes there became fewer soon after",
+        f"{moves} were undone {times}: {there}",
         undone.until,
         now,
         f"{ATTENDED}; where an autoscaler removes the nodes, keep it from that (Karpenter: a disruption "

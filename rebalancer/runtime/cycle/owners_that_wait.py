@@ -18,7 +18,7 @@ from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
 from rebalancer.policy.stabilization import Arrivals, Followed, settling, stabilizing
 from rebalancer.policy.stabilization import first_seen as first_violated
-from rebalancer.policy.waits import HistoryRules, pairs, undone_pairs, why
+from rebalancer.policy.waits import HistoryRules, known_as, pairs, undone_pairs, why
 
 # Violations that are too young to act on, and domains that have just come back.
 
@@ -165,10 +165,18 @@ def undone(
         for pair in pairs(left, move.awaits):
             if pair in in_vain:
                 found.setdefault(move.owner.key, why(pair, in_vain[pair], now, waited=True))
-        there = [pairs(left, same_keys(left, labels.get(d, {}))) for d in move.destinations]
-        if there and all(any(p in tired for p in ps) for ps in there):
-            pair = next(p for p in there[0] if p in tired)
-            found.setdefault(move.owner.key, why(pair, tired[pair], now))
+        there = [
+            [
+                known
+                for p in pairs(left, into)
+                for known in known_as(p, move.owner.counted_as)
+                if known in tired
+            ]
+            for into in (same_keys(left, labels.get(d, {})) for d in move.destinations)
+        ]
+        if there and all(there):
+            last = max(there[0], key=lambda pair: tired[pair].until)
+            found.setdefault(move.owner.key, why(last, tired[last], now))
     return found
 
 

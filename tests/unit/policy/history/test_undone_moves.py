@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.node import HOSTNAME
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import plan
@@ -121,6 +122,33 @@ def test_a_replacement_that_failed_with_its_node_does_not_count_against_its_owne
     assert [r.code for r in found["ReplicaSet/default/web"]] == [ReasonCode.DID_NOT_HELP]
     gone = Ledger(entries=(seen(failed),))
     assert waiting_owners(gone, RULES, now=NOW, cycle="x", cluster=lambda _: "same") == {}
+
+
+@pytest.mark.parametrize("fate", [Fate.DONE, Fate.FAILED])
+def test_nodes_whose_names_do_not_come_again_count_as_one_pair_for_the_owner(fate: Fate) -> None:
+    """An autoscaler adds a node, on which web may not even start, and takes it again, three times."""
+    moves = [
+        replace(
+            entry(hours, fate=fate, landed=f"n-{hours}", shrank=NOW - hours * HOUR + 10 * MINUTE),
+            leaves=(f"{HOSTNAME}=a-{hours}",),
+            into=(f"{HOSTNAME}=n-{hours}",),
+        )
+        for hours in (0.25, 0.75, 1.25)
+    ]
+    ledger = Ledger(entries=tuple(reversed(moves)))
+    for wait in (True, False):
+        cluster = snapshot(
+            *nodes(a=1, b=1), workload("web" if wait else "api").spread("hostname").placed({"a-0": 3})
+        )
+        made = plan(cluster)
+        assert made.moves
+        left = domains_left(cluster, made)
+        found = undone(cluster.nodes, made.moves, left, ledger, RULES, now=NOW)
+        assert [r.code for r in found.values()] == [ReasonCode.NODES_REMOVED] * wait
+        assert (
+            not wait
+            or "moves of its pods to other nodes were undone 3 times" in next(iter(found.values())).message
+        )
 
 
 def outages(*minutes: tuple[float, float]) -> Ledger:
