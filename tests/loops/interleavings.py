@@ -335,7 +335,7 @@ class Interleaving(History):
                 snapshot=self.read,
                 plan=planned,
                 look=lambda snapshot, _: Looks(self, snapshot),
-                replacements=lambda snapshot: ReplacementWatch(cast("Any", watch), snapshot, clock, LIMITS),
+                replacements=lambda seen, _: ReplacementWatch(cast("Any", watch), seen, clock, LIMITS),
                 limited=lambda snapshot: WatchedLimits(None, snapshot),
                 evictor=LiveEvictor(connection, reads.pod, wait=clock.wait, linger=clock.linger,
                                     monotonic=clock.monotonic, backoff=_ONCE),

@@ -66,7 +66,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     snapshot: Callable[[], Snapshot]
     plan: Callable[[Snapshot], Plan]
     look: Callable[[Snapshot, Plan], FreshLook]
-    replacements: Callable[[Snapshot], ReplacementWatch]
+    replacements: Callable[[Snapshot, Plan | None], ReplacementWatch]
     limited: Callable[[Snapshot], WatchedLimits]
     evictor: Evictor
     clock: Clock
@@ -231,7 +231,7 @@ class CarryingOut:
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
         self._slow = SlowStart(snapshot, plan, memory.landed_on, must_stay_ready(parts.limits.per_second))
-        self._replacements = parts.replacements(snapshot)
+        self._replacements = parts.replacements(snapshot, plan)
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)
         self._leaves = domains_left(snapshot, plan)
@@ -495,7 +495,7 @@ def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[O
     """
     if parts.releases is None or parts.dry:
         return []
-    replacements = parts.replacements(snapshot)
+    replacements = parts.replacements(snapshot, None)
     releases, every = releases_of(parts, parts.releases, memory, replacements), list[Outcome]()
     releases.take_up_marked(snapshot, lambda plan: parts.look(snapshot, plan))
     while releases.any:

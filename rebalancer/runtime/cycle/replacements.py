@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.node import Node
+from rebalancer.model.node import HOSTNAME, Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
 from rebalancer.planner.pace import AT_FIRST, Chain
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Move, Plan, domains_reached
 from rebalancer.policy.queues import added_gates
 from rebalancer.runtime.cycle.clock import Clock
 
@@ -194,10 +194,11 @@ _PATIENCE = 8.0
 
 
 class ReplacementWatch:
-    """Follows the replacements of one plan, made from `snapshot`, through the watch: no request is sent.
+    """Follows the replacements of one `plan`, made from `snapshot`, through the watch: no request is sent.
 
-    `watched`: None in dry runs, where nothing is followed. `until`: when the cycle's time is over (of the
-    monotonic clock), from which on victims that take their time to end are not waited for; None: never.
+    `watched`: None in dry runs, where nothing is followed. `plan`: None if all of it is over. `until`: when
+    the cycle's time is over (of the monotonic clock), from which on victims that take their time to end are
+    not waited for; None: never.
     `newest`: the limits of this moment.
 
     `unplaced`: uids of the victims whose replacements were on no node yet at the last look.
@@ -211,9 +212,10 @@ class ReplacementWatch:
         limits: SettleLimits = _DEFAULTS,
         until: float | None = None,
         newest: Callable[[], Iterable[SettleLimits]] = tuple,
+        plan: Plan | None = None,
     ) -> None:
         self._source = watched
-        self._snapshot = snapshot
+        self._snapshot, self._plan = snapshot, plan
         self._nodes = snapshot.nodes
         self._clock = clock
         self._limits, self._newest = limits, newest
@@ -331,7 +333,8 @@ class ReplacementWatch:
             node = pod.node_name if pod is not None else ""
             # One that was not waited for says nothing of the plan before it is Ready: it may never start.
             known = bool(node) and (status is Fate.FAILED or (pod is not None and pod.ready))
-            as_planned = pod is not None and node in move.destinations and counts(move, pod)
+            there = node in move.destinations or self._opened(move, node)
+            as_planned = pod is not None and there and counts(move, pod)
             return replace(
                 evicted,
                 status=status,
@@ -346,7 +349,9 @@ class ReplacementWatch:
             )
 
         if seen is not None and seen.gone and pod is not None and self._available(pod, move, now):
-            where = f"its replacement {pod.name} is Ready on {pod.node_name}, {went(move, pod.node_name)}"
+            came = self._opened(move, pod.node_name)
+            how = "which takes pods only since then" if came else went(move, pod.node_name)
+            where = f"its replacement {pod.name} is Ready on {pod.node_name}, {how}"
             return ended(Fate.DONE, where if counts(move, pod) else f"{where}; {UNCOUNTED}")
         if stop:
             return ended(Fate.DONE, "stopped without waiting for its replacement")
@@ -364,6 +369,20 @@ class ReplacementWatch:
         if now - since >= self._patience(evicted):
             return ended(Fate.FAILED, _late(seen, now - since))
         return None
+
+    def _opened(self, move: Move, name: str) -> bool:
+        """Whether the node takes pods only since the plan, and is of the domains where the replacement was to
+        end. Then nothing went wrong, though nobody could name it."""
+        node = next((n for n in self.nodes() if n.name == name), None)
+        before = next((n for n in self._snapshot.nodes if n.name == name), None)
+        if self._plan is None or node is None:
+            return False
+        if before is not None and before.ready and before.shut_by == node.shut_by:
+            return False
+        labels = {n.name: n.labels for n in self._snapshot.nodes} | {name: node.labels}
+        planned = domains_reached(self._plan, labels, move, move.destinations)
+        into = domains_reached(self._plan, labels, move, (name,))
+        return {d for d in into if d.partition("=")[0] != HOSTNAME} <= planned
 
     def _come(self, move: Move, name: str) -> Move | None:
         """The move with the node that it has waited for, if that is it."""

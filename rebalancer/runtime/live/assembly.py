@@ -434,8 +434,8 @@ def live_parts(
         snapshot=checked,
         plan=planner,
         look=look,
-        replacements=lambda snapshot: ReplacementWatch(
-            cache, snapshot, clock, options.settle, until, lambda: [o.settle for o in checks.in_force()]
+        replacements=lambda snapshot, plan: ReplacementWatch(
+            cache, snapshot, clock, options.settle, until, lambda: [o.settle for o in checks.in_force()], plan
         ),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, checks, clock, dry=not options.execute),

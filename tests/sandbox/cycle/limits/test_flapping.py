@@ -215,6 +215,43 @@ def test_moves_onto_nodes_that_join_in_mid_cycle_count_as_undone_when_those_go()
     assert (waits.report.evicted, waits.report.reason.code) == (0, ReasonCode.NODES_REMOVED)
 
 
+@pytest.mark.parametrize(("name", "fate"), [("b-9", Fate.DONE), ("c-9", Fate.ELSEWHERE)])
+def test_a_replacement_on_a_node_that_has_joined_meanwhile_helped_if_its_zone_was_to_be_filled(
+    name: str, fate: Fate
+) -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "a-1": 2, "b-0": 1})
+    with Machine((*nodes(a=2, b=1), web), choose=lambda _, able: name if name in able else able[0]) as m:
+        time, joined = FakeTime(at=m.time.at), list[float]()
+
+        def during(_: float) -> None:
+            if not joined and evictions(m.server):
+                joined.append(time.at)
+                comes(m, name)
+
+        m.time.during = during
+        run = m.cycle(HistoryRules(stabilization=0), UNCAPPED, time=time)
+        assert [e.fate for e in m.ledger().entries][:1] == [fate]
+    assert run.zones() == ([3, 2] if fate is Fate.DONE else [3, 1, 1])
+
+
+def test_nodes_that_come_and_go_under_new_names_are_filled_ever_less_often() -> None:
+    """Each half hour an autoscaler adds one for twelve minutes, to which a spread over nodes sends a pod."""
+    web = workload("web").spread("hostname", 1, taints_policy="Honor").placed({f"a-{i}": 2 for i in range(8)})
+    filled, rules = [], HistoryRules(stabilization=0, cool_down=180)
+    with Machine((*nodes(a=8), web)) as m:
+        for i in range(8):
+            comes(m, f"c-{i}")
+            m.time.at += 6 * MINUTE
+            if m.cycle(rules, UNCAPPED).report.evicted:
+                filled.append(30 * i)
+            m.time.at += 6 * MINUTE
+            goes(m, f"c-{i}")
+            m.time.at += 3 * MINUTE
+            m.cycle(rules, UNCAPPED)
+            m.time.at += 15 * MINUTE
+    assert filled == [0, 30, 90]
+
+
 def test_a_zone_that_goes_and_comes_back_in_mid_cycle_is_not_filled_again_by_it() -> None:
     web = workload("web").spread("zone", 1).needs(ZONE, "In", "a", "c").placed({"a-0": 4, "a-1": 4})
     long = workload("long").spread("zone", 1).needs(ZONE, "In", "a", "b").placed({"a-0": 24, "a-1": 24})
