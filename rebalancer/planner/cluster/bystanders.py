@@ -204,6 +204,9 @@ class SpokenFor:
             if (robbed := self._robbed(replacement, nodes)) is not None:
                 return leaves_out(victim, robbed)
             other = self._preempting[0].let_in(victim, replacement, nodes)
+        crowded = next(filter(None, (some.crowded(nodes) for some in self._preempting[1:])), None)
+        if crowded is not None:
+            return leaves_out(victim, crowded)
         rest = self._preempting[0 if self._simulation.unsure else 1 :]
         others = (some.let_in(victim, replacement, nodes) for some in rest)
         other = other or next(filter(None, others), None)
@@ -222,8 +225,13 @@ class SpokenFor:
             tied = self._tied(template, replacement, victim.template)
             if not takes.any() or not (tied or takes.sum() == 1):
                 continue  # it has none as it is, or more than the replacement can take
+            rows = nodes[takes[nodes]] if takes.sum() == 1 else nodes[:0]
+            if tied:
+                rows = self._differing(replacement, nodes, np.isin(nodes, rows), [comer], ())
+            if len(rows) > TRIED:
+                return comer.pod
             with state.removed([comer.key] if comer.key is not None else []):
-                for row in (nodes if tied else nodes[takes[nodes]])[:TRIED].tolist():
+                for row in rows.tolist():
                     with state.also([(("replacement", "tried"), replacement, row)]):
                         framework = self._simulation.framework(template)
                         if not framework.feasible(template).any() and would_preempt(
@@ -288,7 +296,7 @@ class SpokenFor:
         if not (short.any() or displaced or here):
             return None
         closed = self._closed(replacement, nodes, room, [*displaced, *here])
-        rows = self._differing(nodes, short, tied, closed) if displaced or here else nodes[short]
+        rows = self._differing(replacement, nodes, short, tied, closed) if displaced or here else nodes[short]
         if len(rows) > TRIED:
             return comers[0].pod
         if (pod := self._left_out(victim, replacement, rows, comers, displaced, stays=stays)) is not None:
@@ -443,12 +451,19 @@ class SpokenFor:
         elif less.any():
             yield from np.where(less, 1 + before + after, 0)
 
-    def _differing(self, nodes: Rows, short: Bools, tied: Sequence[Comer], closed: Iterable[Ints]) -> Rows:
+    def _differing(
+        self,
+        replacement: PodTemplate,
+        nodes: Rows,
+        short: Bools,
+        tied: Sequence[Comer],
+        closed: Iterable[Ints],
+    ) -> Rows:
         """The nodes among which the replacement's place may make a difference: one of each sort."""
         single = short | np.isin(nodes, [c.row for c in tied])
         keys: dict[str, None] = {}
-        for t in {id(c.pod.template): c.pod.template for c in tied}.values():
-            keys |= dict.fromkeys(topology_keys(self._simulation, t))
+        for t in {id(t): t for t in (replacement, *(c.pod.template for c in tied))}.values():
+            keys |= dict.fromkeys(topology_keys(self._simulation, t) if tied else ())
         table = self._simulation.state.table
         columns = [table.domains(key).ids[nodes] for key in keys if key != HOSTNAME]
         sorts = numbered(np.zeros(len(nodes), np.int64), [*columns, *closed])

@@ -88,6 +88,15 @@ class Preemptors:
                 return pod
         return None
 
+    def crowded(self, nodes: Rows) -> Pod | None:
+        """One that finds a node by preempting only, on few nodes, of which a replacement could take one: then
+        it preempts the replacement as well, or finds none."""
+        for pod in self._pods:
+            rows = self._rows(pod.template)
+            if len(rows) <= TRIED and self._preempts(pod.template, rows[np.isin(rows, nodes)]):
+                return pod
+        return None
+
     def _opened(self, template: PodTemplate, victim: Pod, replacement: PodTemplate) -> Rows:
         """The nodes that the move may open to it."""
         simulation = self._simulation

@@ -89,6 +89,22 @@ def test_who_finds_a_node_if_it_comes_before_another_keeps_it(xx: int, yy: int, 
     assert plan(snapshot(a, b, full, drained, crowded.placed({"b-3": 2}), both[:1])).moves, "without xx"
 
 
+@pytest.mark.parametrize("priority", [100, 1000])
+def test_who_will_have_to_preempt_on_a_node_finds_no_replacement_there(priority: int) -> None:
+    """xx can go to a-1 alone, and preempts bb, which has room elsewhere. With web there it would preempt
+    both, or, of equal priority, find no place."""
+    a, b = node("a-1").zone("a").cpu(4).label("disk", "ssd"), node("b-2").zone("b").cpu(4)
+    full, drained = node("b-3").zone("b").cpu("600m"), node("b-4").zone("b").taint(LEAVES)
+    crowded = deployment("web").requests(cpu="300m").priority(priority).spread("zone").placed({"b-3": 2})
+    base = deployment("base").requests(cpu="2500m").priority(2000).placed({"a-1": 1, "b-2": 1})
+    bb = deployment("bb").requests(cpu=1).priority(100).placed({"a-1": 1})
+    xx = deployment("xx").requests(cpu="1500m").priority(1000).selects(disk="ssd").placed({"b-4": 1})
+    made = plan(snapshot(a, b, full, drained, crowded, base, bb, xx))
+    assert not made.moves
+    assert any("default/xx-" in r.reason.message for r in made.blocked)
+    assert plan(snapshot(a, b, full, drained, crowded, base, bb)).moves, "without xx"
+
+
 def test_an_old_cordon_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
     assert plan(snapshot(A, cordoned(2 * 86_400), B, other(), web())).moves
