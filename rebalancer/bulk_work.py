@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _lock = threading.Lock()
 _at_work = 0
@@ -62,3 +63,19 @@ def remembered(by: Callable[..., Hashable] = id) -> Callable[[Method], Method]:
         return cast("Method", known)
 
     return made
+
+
+class Recent(Generic[T]):
+    """The answers to the last few questions, by their keys: a search comes back to where it was."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[Hashable, T] = {}
+
+    def of(self, key: Hashable, ask: Callable[[], T]) -> T:
+        """The answer, asked for if it is not among the last."""
+        found = self._known.pop(key) if key in self._known else ask()
+        self._known[key] = found
+        if len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+        return found

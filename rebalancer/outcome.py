@@ -13,7 +13,7 @@ from rebalancer.errors import UserError
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.ledger import Fate as Fate
+from rebalancer.policy.history.ledger import Fate as Fate
 from rebalancer.prevention.steering import CostChange, Steering
 
 # What came of the request to evict one pod.

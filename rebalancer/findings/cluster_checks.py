@@ -19,9 +19,9 @@ from rebalancer.model.workload import PodDisruptionBudget
 from rebalancer.policy.annotations import EVICT, METHOD, PAUSE, SCALE_IN, Words, misplaced, unclear
 from rebalancer.policy.circuit_breaker import overlooked, silent
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.history.waits import moment
 from rebalancer.policy.owners import KNOWN_KINDS
 from rebalancer.policy.release import MARK, released, released_of
-from rebalancer.policy.waits import moment
 
 
 def check_budgets(survey: Survey) -> Iterator[Finding]:

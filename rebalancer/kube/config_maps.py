@@ -34,8 +34,8 @@ from rebalancer.policy.annotations import (
     pause_ends,
     pauses_until,
 )
-from rebalancer.policy.ledger import MOST_BYTES, Ledger
-from rebalancer.policy.ledger_json import NewerLedgerError, decode, encode, within_limits
+from rebalancer.policy.history.ledger import MOST_BYTES, Ledger
+from rebalancer.policy.history.ledger_json import NewerLedgerError, decode, encode, within_limits
 from rebalancer.policy.options import COMPONENT, MANAGED_BY, NAME, OURS
 
 # Where brake, ledger and lease are, and the labels by which they are found whatever their names.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
@@ -17,7 +18,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.objective import OnProgress, unwatched
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.replace_first import Release
-from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.constraint import Constraint, minimum
 
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
 
@@ -87,6 +88,14 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
     best_domain_loss: float
     in_scope: bool = True
     least_excess: int | None = None
+
+    @property
+    def surplus(self) -> int:
+        """Pods above what maxSkew allows beside the emptiest domain, over all domains. Each move that helps
+        lowers it; the excess may stay the same until the last empty domain is filled."""
+        counts = np.fromiter(self.domains.values(), np.int64)
+        above = counts - minimum(counts, self.constraint.min_domains) - self.constraint.max_skew
+        return int(np.maximum(above, 0).sum())
 
     @property
     def selector(self) -> str | None:

@@ -4,5 +4,6 @@ evictable      whether a pod may be evicted; asks the files below, and the optio
 owners         whether the pod's owner would make a replacement
 replacement    what that replacement looks like
 annotations    what people say by annotations on pods, owners and namespaces
+history        what earlier cycles mean: the ledger, and the waits that rest on it
 options        what an operator decides about all of this
 """

@@ -16,10 +16,10 @@ from msgspec import Struct
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.ledger import DAY, HOUR, owner_id
+from rebalancer.policy.history.ledger import DAY, HOUR, owner_id
+from rebalancer.policy.history.waits import one_run, spread_keys, wait
 from rebalancer.policy.options import Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import one_run, spread_keys, wait
 
 _Key = tuple[str, str]
 """A cap, as its sentence names it, and what it is counted for."""

@@ -20,7 +20,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
-from rebalancer.policy.ledger import HOUR, Circuit, Fate, Ledger
+from rebalancer.policy.history.ledger import HOUR, Circuit, Fate, Ledger
 from rebalancer.policy.options import Limit
 
 _DOUBLINGS = 3

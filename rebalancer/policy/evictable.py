@@ -26,6 +26,7 @@ from rebalancer.policy.annotations import (
 )
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.circuit_breaker import UNASKED_FOR, not_made
+from rebalancer.policy.history.waits import moment, one_run
 from rebalancer.policy.new_pods import Admission, by_affinity, making, not_as_planned
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, Owners, arrival
@@ -34,7 +35,6 @@ from rebalancer.policy.quota import Quotas
 from rebalancer.policy.release import owner_of_released
 from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements
-from rebalancer.policy.waits import moment, one_run
 
 # Pods on nodes that are not Ready, where an evicted pod may stay Terminating for a long time.
 #

@@ -27,7 +27,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.policy.ledger import COVERED
+from rebalancer.policy.history.ledger import COVERED
 from rebalancer.policy.replacement import Replacements
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines

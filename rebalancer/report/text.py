@@ -12,7 +12,7 @@ from rebalancer.model.node import HOSTNAME, REGION, ZONE
 from rebalancer.model.quantity import rfc3339
 from rebalancer.model.reason import Finding, listing, plural
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
-from rebalancer.policy.waits import first_to_end
+from rebalancer.policy.history.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
 
 _SHORT_KEYS = {ZONE: "zone", REGION: "region", HOSTNAME: "hostname"}

@@ -10,7 +10,7 @@ from msgspec import Struct
 from rebalancer.model.reason import ReasonCode, listing, plural
 from rebalancer.outcome import CostOutcome, SteeringReport
 from rebalancer.planner.plan import Move
-from rebalancer.policy.waits import end_of, is_wait
+from rebalancer.policy.history.waits import end_of, is_wait
 from rebalancer.report.document import DrillReport, Report, Wait
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
 from rebalancer.report.formats import Color

@@ -18,7 +18,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport
 from rebalancer.planner.pace import Throttle, pace
 from rebalancer.planner.plan import ConstraintResult, Plan
-from rebalancer.policy.waits import end_of
+from rebalancer.policy.history.waits import end_of
 
 # The state between cycles, and the values that gauges show of it.
 

@@ -38,8 +38,8 @@ from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.release import released
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import RateLimit
 from rebalancer.runtime.cycle.gates import Away, FreshLook, WatchedLimits

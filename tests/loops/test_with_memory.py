@@ -17,8 +17,8 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan, domains_left
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
 from tests.support.build import NOW, deployment, node, snapshot

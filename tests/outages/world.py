@@ -26,8 +26,8 @@ from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.ledgers_merged import as_of
-from rebalancer.policy.waits import end_of, is_wait
+from rebalancer.policy.history.ledgers_merged import as_of
+from rebalancer.policy.history.waits import end_of, is_wait
 from rebalancer.runtime.commands.remembered import Remembered
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits

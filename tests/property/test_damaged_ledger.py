@@ -12,11 +12,21 @@ from msgspec.structs import replace
 
 from rebalancer.kube.config_maps import KEY, LedgerError, Ledgers, Place, labels_of
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import COVERED, Circuit, Count, Entry, Fate, Ledger, Shown, Totals, owner_id
-from rebalancer.policy.ledger_json import encode
+from rebalancer.policy.history.ledger import (
+    COVERED,
+    Circuit,
+    Count,
+    Entry,
+    Fate,
+    Ledger,
+    Shown,
+    Totals,
+    owner_id,
+)
+from rebalancer.policy.history.ledger_json import encode
+from rebalancer.policy.history.stabilization import Followed, first_seen
+from rebalancer.policy.history.waits import HistoryRules, waiting_owners
 from rebalancer.policy.options import Times
-from rebalancer.policy.stabilization import Followed, first_seen
-from rebalancer.policy.waits import HistoryRules, waiting_owners
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
 

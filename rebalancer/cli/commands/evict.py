@@ -379,7 +379,7 @@ def pause(
     """
 
     from rebalancer.policy.annotations import pause_value
-    from rebalancer.policy.ledger import Fate
+    from rebalancer.policy.history.ledger import Fate
     from rebalancer.runtime.commands.pausing import ON_ITS_WAY, give_back_all, nobody_in, pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 

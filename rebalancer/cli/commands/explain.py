@@ -216,7 +216,7 @@ def history(
     from rebalancer.kube.config_maps import Ledgers
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.patches import EventNote, read_events
-    from rebalancer.policy.ledger import Ledger
+    from rebalancer.policy.history.ledger import Ledger
     from rebalancer.report.text import short_names
     from rebalancer.runtime.commands.remembered import history_of
     from rebalancer.runtime.live.places import places_of

@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from rebalancer.bulk_work import remembered
+from rebalancer.bulk_work import Recent, remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
@@ -29,6 +29,8 @@ _TRIES = 4_000
 """Nodes tried for all replacements of a plan."""
 _WAYS = 64
 """Ways in which some of several pods may be together on a node that are told apart."""
+_STATES = 8
+"""States of the simulation of which is remembered what was found in them."""
 _ORDERS = 4
 """Orders in which pods to come are tried."""
 _ON_A_NODE = 256
@@ -110,11 +112,12 @@ class SpokenFor:
             alike = self._in_vain.setdefault(id(p.template), [])
             alike += [p.template] * (len(alike) < _ON_A_NODE)
         self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
-        self._left: tuple[int, dict[str, Ints]] | None = None
-        self._takers: tuple[int, dict[int, Bools]] = 0, {}
-        self._last: tuple[int, list[tuple[int, Bools, int]], dict[int, Bools]] | None = None
-        self._later: tuple[int, tuple[Placing, Simulation]] | None = None
-        self._able: tuple[int, dict[tuple[int, int], list[list[_Taken]]]] = 0, {}
+        self._left = Recent[dict[str, Ints]](_STATES)
+        self._takers = Recent[dict[int, Bools]](_STATES)
+        self._last = Recent[tuple[list[tuple[int, Bools, int]], dict[int, Bools]]](_STATES)
+        self._later = Recent[tuple[Placing, Simulation]](1)
+        self._able = Recent[dict[Hashable, list[list[_Taken]]]](_STATES)
+        self._known = dict[Hashable, Pod | None]()
         self._tries = _TRIES
 
     def _placed(
@@ -180,24 +183,38 @@ class SpokenFor:
 
     def _room(self, comers: Sequence[Comer]) -> dict[str, Ints]:
         """int64[N] by resource: what they leave of each node, once all that ends is gone."""
-        state = self._simulation.state
-        key = hash((state.mark, *map(id, comers)))
-        if self._left is None or self._left[0] != key:
-            taken = [(c.pod.template, c.row, 1) for c in comers]
-            ending = (*self._ending, *(c.key for c in comers if c.key is not None))
-            taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
-            held = self._simulation.held_by(taken)
-            # A resize that cannot be had asks for what it does not hold.
-            every = dict.fromkeys((*held, *(r for c in comers for r, _ in state.asks(c.pod.template))))
-            room = {r: self._simulation.free(r, ended=True) - held.get(r, 0) for r in every}
-            self._left = key, room
-        return self._left[1]
+        return self._left.of(self._mark(comers), lambda: self._room_now(comers))
+
+    def _room_now(self, comers: Sequence[Comer]) -> dict[str, Ints]:
+        state, taken = self._simulation.state, [(c.pod.template, c.row, 1) for c in comers]
+        ending = (*self._ending, *(c.key for c in comers if c.key is not None))
+        taken += [(state.pods[key].template, state.pods[key].row, -1) for key in dict.fromkeys(ending)]
+        held = self._simulation.held_by(taken)
+        # A resize that cannot be had asks for what it does not hold.
+        every = dict.fromkeys((*held, *(r for c in comers for r, _ in state.asks(c.pod.template))))
+        return {r: self._simulation.free(r, ended=True) - held.get(r, 0) for r in every}
+
+    def _mark(self, comers: Iterable[Comer]) -> int:
+        """Of the simulation as it stands, and of these."""
+        return hash((self._simulation.state.mark, *map(id, comers)))
 
     def left_out(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Refusal | None:
         """Why the move would leave another pod without a node, wherever among the nodes it ends. `stays`: the
         victim is replaced first: it holds its room for a while, and not in the end."""
-        for still in (True, False) if stays else (False,):
-            if (other := self._in_the_way(victim, replacement, nodes, stays=still)) is not None:
+        comers = self._now([victim]) if self._comers else []
+        for still in ((True, False) if stays else (False,)) if comers else ():
+            at = victim.node_name
+            move = (
+                self._mark(comers),
+                id(victim.template),
+                at,
+                id(replacement),
+                hash(nodes.tobytes()),
+                still,
+            )
+            if move not in self._known:
+                self._known[move] = self._in_the_way(victim, replacement, nodes, comers, stays=still)
+            if (other := self._known[move]) is not None:
                 return leaves_out(victim, other)
         # Whoever ends now keeps room, too, and some wait for longer than that.
         with self._simulation.without_unsure():
@@ -222,7 +239,7 @@ class SpokenFor:
                 asked.setdefault(id(comer.pod.template), comer)
         for comer in asked.values():
             template, takes = comer.pod.template, self._takes_now(comer)
-            tied = self._tied(template, replacement, victim.template)
+            tied = id(template) in self._tied(replacement, victim.template)
             if not takes.any() or not (tied or takes.sum() == 1):
                 continue  # it has none as it is, or more than the replacement can take
             rows = nodes[takes[nodes]] if takes.sum() == 1 else nodes[:0]
@@ -243,11 +260,9 @@ class SpokenFor:
     def _takes_now(self, comer: Comer) -> Bools:
         """bool[N]: the nodes that would take it as things stand, without its former self."""
         state, template = self._simulation.state, comer.pod.template
-        if self._takers[0] != state.mark:
-            self._takers = state.mark, {}
-        found = self._takers[1].get(id(template))
+        known = self._takers.of(state.mark, dict)
+        found = known.get(id(template))
         if found is None:
-            known = self._takers[1]
             with state.removed([comer.key] if comer.key is not None else []):
                 found = known[id(template)] = self._simulation.framework(template).feasible(template)
         return found
@@ -268,11 +283,11 @@ class SpokenFor:
                         return pod
         return None
 
-    def _in_the_way(self, victim: Pod, replacement: PodTemplate, nodes: Rows, *, stays: bool) -> Pod | None:
-        """One that may find no node any more with the replacement on one of the nodes. `stays`: the victim is
-        replaced first, and holds its room for a while."""
-        if not self._comers or not (comers := self._now([victim])):
-            return None
+    def _in_the_way(
+        self, victim: Pod, replacement: PodTemplate, nodes: Rows, comers: Sequence[Comer], *, stays: bool
+    ) -> Pod | None:
+        """One of the comers that may find no node any more with the replacement on one of the nodes. `stays`:
+        the victim is replaced first, and holds its room for a while."""
         state, room = self._simulation.state, self._room(comers)
         own = {} if stays else dict(state.holds(victim.template))
         at = state.table.index.get(victim.node_name, -1)
@@ -283,8 +298,7 @@ class SpokenFor:
         # Where earlier moves took their room, they are elsewhere by now.
         over = np.logical_or.reduce([r < 0 for r in room.values()])
         full = set(np.flatnonzero(over).tolist()).intersection(c.row for c in comers) if over.any() else ()
-        every = {id(c.pod.template): c.pod.template for c in comers}
-        ties = {i for i, t in every.items() if self._tied(t, replacement, victim.template)}
+        ties = self._tied(replacement, victim.template)
         tied = [c for c in comers if id(c.pod.template) in ties] if ties else []
         displaced = [c for c in comers if id(c.pod.template) in ties or c.row in full]
         here = [c for c in comers if c.row == at]
@@ -315,12 +329,9 @@ class SpokenFor:
         are to come `here`: pods that found no node, and of few comers those for which there was no room
         there. As many of each template as find room, and several together, the largest first, and the
         smallest."""
-        mark = hash((self._simulation.state.mark, *map(id, comers)))
-        if self._able[0] != mark:
-            self._able = mark, {}
-        known = self._able[1].get((id(victim.template), at))
-        if known is not None:
-            return known
+        known, move = self._able.of(self._mark(comers), dict), (id(victim.template), at)
+        if move in known:
+            return known[move]
         (placing, later), room = self._as_it_will_be(), self._room(comers)
         state, own = placing.state, dict(self._simulation.state.holds(victim.template))
         kept = [dict(self._simulation.state.holds(c.pod.template)) for c in here]
@@ -353,7 +364,7 @@ class SpokenFor:
         ways = [[there] for _, there in able]
         if len(able) > 1:
             ways += [[there for _, there in able], [there for _, there in reversed(able)]]
-        found = self._able[1][id(victim.template), at] = [self._together_in(way, free) for way in ways]
+        found = known[move] = [self._together_in(way, free) for way in ways]
         return found
 
     def _together_in(self, way: Iterable[Iterable[_Taken]], free: Mapping[str, int]) -> list[_Taken]:
@@ -379,31 +390,33 @@ class SpokenFor:
         """One to which others, some of another size, surely leave a node if they come first, and with the
         replacement, and those that are let in where the victim was, perhaps none."""
         state = self._simulation.state
-        mark = hash((state.mark, *map(id, comers)))
-        if self._last is None or self._last[0] != mark:
-            alone = self._alone(comers)
-            every = self._enough.kept(comers, self._room(comers), alone=alone)
-            early = {id(c.pod.template) for c in comers if c.first}
-            last = [
-                (i, open_, kept)
-                for i, (pod, open_, kept) in enumerate(every)
-                if 0 < kept <= 2 and len(every) > 1 and id(pod.template) not in early
-            ]
-            self._last = mark, last, alone
+        last, alone = self._last.of(self._mark(comers), lambda: self._scant(comers))
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         at = state.table.index.get(victim.node_name, -1)
         came = [(key, t, at) for key, t, _ in taken]
-        for i, open_, before in self._last[1]:
+        for i, open_, before in last:
             if before > 1 + bool(taken):
                 continue
             for row in nodes[open_[nodes]].tolist():
                 self._tries -= 1
                 with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
-                    room, alone = self._room(comers), self._last[2]
+                    room = self._room_now(comers)
                     [(pod, _, kept)] = self._enough.kept(comers, room, alone=alone, of=i)
                 if not kept or self._tries < 0:
                     return pod
         return None
+
+    def _scant(self, comers: Sequence[Comer]) -> tuple[list[tuple[int, Bools, int]], dict[int, Bools]]:
+        """Those to which the others surely leave a node or two, with the nodes that have room for them; and
+        what `_alone` finds."""
+        alone, early = self._alone(comers), {id(c.pod.template) for c in comers if c.first}
+        every = self._enough.kept(comers, self._room(comers), alone=alone)
+        last = [
+            (i, open_, kept)
+            for i, (pod, open_, kept) in enumerate(every)
+            if 0 < kept <= 2 and len(every) > 1 and id(pod.template) not in early
+        ]
+        return last, alone
 
     def _alone(self, comers: Sequence[Comer]) -> dict[int, Bools]:
         """By template of which one pod comes, and whose constraints count no other comer: bool[N], the nodes
@@ -512,8 +525,8 @@ class SpokenFor:
         """The scheduler over the cluster, and this, once all that ends is gone, and all are there that are to
         come."""
         now, state = self._now(), self._simulation.state
-        mark = hash((state.mark, *map(id, now)))
-        if self._later is None or self._later[0] != mark:
+
+        def made() -> tuple[Placing, Simulation]:
             later = state.copy()
             ending = (*(c.key for c in now if c.key is not None), *self._nowhere)
             for pod in dict.fromkeys((*self._ending, *ending)):
@@ -523,8 +536,9 @@ class SpokenFor:
             for c in now:
                 later.add(c.at, c.pod.template, c.row)
             placing = Placing(later, self._down, kept=self._simulation.daemons.kept)
-            self._later = mark, (placing, self._simulation.over(later))
-        return self._later[1]
+            return placing, self._simulation.over(later)
+
+        return self._later.of(self._mark(now), made)
 
     def crowded(self, moves: Sequence[tuple[PodTemplate, Rows, int]]) -> bool:
         """See `Waiting.crowded`."""
@@ -547,8 +561,10 @@ class SpokenFor:
         return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
-    def _tied(self, template: PodTemplate, *others: PodTemplate) -> bool:
-        return any(ties(self._simulation, template, other) for other in others)
+    def _tied(self, *others: PodTemplate) -> frozenset[int]:
+        """Identities of the templates of those to which it matters, beyond room, where these are."""
+        every = {id(c.pod.template): c.pod.template for c in self._comers}
+        return frozenset(i for i, t in every.items() if any(ties(self._simulation, t, o) for o in others))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _closes(self, replacement: PodTemplate, template: PodTemplate) -> bool:

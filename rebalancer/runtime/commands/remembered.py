@@ -23,11 +23,11 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.caps import outside
-from rebalancer.policy.ledger import Entry, Fate, Ledger
-from rebalancer.policy.ledgers_merged import as_of
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger
+from rebalancer.policy.history.ledgers_merged import as_of
+from rebalancer.policy.history.waits import HistoryRules, Paused, is_wait
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners, topmost
-from rebalancer.policy.waits import HistoryRules, Paused, is_wait
 from rebalancer.runtime.commands.explain import SHORT_KINDS
 from rebalancer.runtime.commands.source import Source, connected
 from rebalancer.runtime.cycle.clock import SystemClock

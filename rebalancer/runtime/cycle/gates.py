@@ -20,9 +20,9 @@ from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import PAST, PAUSE, pause_ends, paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
+from rebalancer.policy.history.waits import Paused
 from rebalancer.policy.options import LabelUsers
 from rebalancer.policy.quota import Charged, Quotas
-from rebalancer.policy.waits import Paused
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.replacements import controller_of
 

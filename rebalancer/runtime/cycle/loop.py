@@ -38,7 +38,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Outcome
 from rebalancer.planner.plan import Plan, what_is_shown
 from rebalancer.policy.circuit_breaker import all_astray
-from rebalancer.policy.waits import HistoryRules, first_to_end
+from rebalancer.policy.history.waits import HistoryRules, first_to_end
 from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts, settle_leftovers
 from rebalancer.runtime.cycle.clock import StopAskedError
 from rebalancer.runtime.cycle.memory import Memory

@@ -27,8 +27,8 @@ from rebalancer.planner.plan import ConstraintResult, Move, Plan, domains_left
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.fingerprints import Fingerprints, constraint_id
-from rebalancer.policy.ledger import (
+from rebalancer.policy.history.fingerprints import Fingerprints, constraint_id
+from rebalancer.policy.history.ledger import (
     DAY,
     OPEN,
     Circuit,
@@ -41,10 +41,8 @@ from rebalancer.policy.ledger import (
     ready_late,
     recent,
 )
-from rebalancer.policy.options import Earlier, Method, Refused
-from rebalancer.policy.release import released
-from rebalancer.policy.stabilization import Followed, stabilizing
-from rebalancer.policy.waits import (
+from rebalancer.policy.history.stabilization import Followed, stabilizing
+from rebalancer.policy.history.waits import (
     Account,
     HistoryRules,
     Paused,
@@ -59,6 +57,8 @@ from rebalancer.policy.waits import (
     together,
     waiting_owners,
 )
+from rebalancer.policy.options import Earlier, Method, Refused
+from rebalancer.policy.release import released
 from rebalancer.runtime.cycle.clock import Clock, LastSent
 from rebalancer.runtime.cycle.owners_that_wait import (
     not_read,
@@ -310,8 +310,7 @@ class Memory(SharedLedger):
         mine = {c for e in self.ledger.entries if e.cycle == self.cycle for c in e.excess}
         if not mine:
             return
-        now = {constraint_id(c.constraint): c.excess for c in plan.constraints}
-        now = {c: n for c, n in now.items() if c in mine}
+        now = {i: c.surplus for c in plan.constraints if (i := constraint_id(c.constraint)) in mine}
 
         def noted(e: Entry) -> Entry:
             if e.cycle != self.cycle or e.fate in OPEN:
@@ -455,7 +454,7 @@ class Memory(SharedLedger):
                 destinations=len(m.destinations),
                 likely=not (m.certain or self._release),
                 excess={
-                    constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
+                    constraint_id(c.constraint): c.surplus for c in (plan.constraints[i] for i in m.fixes)
                 },
                 leaves=tuple(left),
                 into=m.awaits,

@@ -11,14 +11,14 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import DAY, Fate, Ledger
+from rebalancer.policy.history.fingerprints import constraint_id
+from rebalancer.policy.history.ledger import DAY, Fate, Ledger
+from rebalancer.policy.history.stabilization import Arrivals, Followed, settling, stabilizing
+from rebalancer.policy.history.stabilization import first_seen as first_violated
+from rebalancer.policy.history.waits import HistoryRules, known_as, pairs, undone_pairs, why
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released_of
-from rebalancer.policy.stabilization import Arrivals, Followed, settling, stabilizing
-from rebalancer.policy.stabilization import first_seen as first_violated
-from rebalancer.policy.waits import HistoryRules, known_as, pairs, undone_pairs, why
 
 # Violations that are too young to act on, and domains that have just come back.
 
@@ -165,15 +165,11 @@ def undone(
         for pair in pairs(left, move.awaits):
             if pair in in_vain:
                 found.setdefault(move.owner.key, why(pair, in_vain[pair], now, waited=True))
-        there = [
-            [
-                known
-                for p in pairs(left, into)
-                for known in known_as(p, move.owner.counted_as)
-                if known in tired
-            ]
-            for into in (same_keys(left, labels.get(d, {})) for d in move.destinations)
-        ]
+        # Nodes that come and go are no reason to leave a zone empty.
+        nodes_alone = all(d.partition("=")[0] == HOSTNAME for d in left)
+        owner = move.owner.counted_as if nodes_alone else ""
+        into = (same_keys(left, labels.get(d, {})) for d in move.destinations)
+        there = [[k for p in pairs(left, to) for k in known_as(p, owner) if k in tired] for to in into]
         if there and all(there):
             last = max(there[0], key=lambda pair: tired[pair].until)
             found.setdefault(move.owner.key, why(last, tired[last], now))

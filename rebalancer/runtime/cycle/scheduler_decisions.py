@@ -15,7 +15,7 @@ from rebalancer.engine.branches import within
 from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Shown, shown_key
+from rebalancer.policy.history.ledger import COVERED, ENOUGH, Agreed, Shown, shown_key
 
 _APART = 60.0
 _TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}

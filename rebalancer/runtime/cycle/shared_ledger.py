@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from rebalancer.kube.config_maps import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason
-from rebalancer.policy.ledger import HOUR, Claim, Ledger, Totals, claimed, rival
-from rebalancer.policy.ledger_json import within_limits
-from rebalancer.policy.ledgers_merged import as_of, merged
+from rebalancer.policy.history.ledger import HOUR, Claim, Ledger, Totals, claimed, rival
+from rebalancer.policy.history.ledger_json import within_limits
+from rebalancer.policy.history.ledgers_merged import as_of, merged
 from rebalancer.runtime.cycle.clock import Clock
 
 log = logging.getLogger(__name__)

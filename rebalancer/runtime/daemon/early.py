@@ -30,10 +30,10 @@ from rebalancer.model.snapshot import WORKLOADS, Snapshot
 from rebalancer.outcome import Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.policy.evictable import Evictable, next_change
-from rebalancer.policy.fingerprints import constraint_id
+from rebalancer.policy.history.fingerprints import constraint_id
+from rebalancer.policy.history.stabilization import Followed, Onset
+from rebalancer.policy.history.waits import end_of
 from rebalancer.policy.owners import topmost
-from rebalancer.policy.stabilization import Followed, Onset
-from rebalancer.policy.waits import end_of
 from rebalancer.runtime.cycle.gates import PASSING
 from rebalancer.settings.settings import Schedule
 from rebalancer.spread.arrays import Bools

@@ -40,7 +40,7 @@ from rebalancer.policy.circuit_breaker import (
     too_many_not_ready,
     too_many_unsettled,
 )
-from rebalancer.policy.ledger import DAY, HOUR, Entry, Fate
+from rebalancer.policy.history.ledger import DAY, HOUR, Entry, Fate
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, Owners
 from rebalancer.runtime.cycle.clock import Clock

@@ -30,11 +30,11 @@ from rebalancer.outcome import Fate, Observer, Observers, Outcome
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.evictable import next_change
+from rebalancer.policy.history.waits import ANY_POD, Paused
 from rebalancer.policy.new_pods import making
 from rebalancer.policy.options import Approved, LabelUsers, Method
 from rebalancer.policy.owners import not_looked_at
 from rebalancer.policy.replace_first import asked_for
-from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import Clock, RateLimit, SignOfLife
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, Pauses, WatchedLimits

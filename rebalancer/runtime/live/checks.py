@@ -27,10 +27,10 @@ from rebalancer.planner.plan import Move, Plan, PlanOptions, domains_left, domai
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
+from rebalancer.policy.history.waits import HistoryRules, end_of, together
 from rebalancer.policy.options import ApprovalRules, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
-from rebalancer.policy.waits import HistoryRules, end_of, together
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory

@@ -25,8 +25,8 @@ from rebalancer.model.reason import Reason
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import Clock

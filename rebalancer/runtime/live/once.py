@@ -27,9 +27,9 @@ from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Observer, Observers
 from rebalancer.planner.plan import Plan
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Approved, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import Clock, SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle

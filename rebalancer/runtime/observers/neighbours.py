@@ -20,9 +20,9 @@ from rebalancer.model.workload import Workload
 from rebalancer.outcome import Observer
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.caps import PER_DAY
-from rebalancer.policy.ledger import DAY, Entry
+from rebalancer.policy.history.ledger import DAY, Entry
+from rebalancer.policy.history.waits import Account, returns
 from rebalancer.policy.options import COMPONENT, NAME, OURS
-from rebalancer.policy.waits import Account, returns
 
 
 class NeighbourCode(StrEnum):

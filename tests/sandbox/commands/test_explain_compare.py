@@ -15,7 +15,7 @@ from rebalancer.cli.app import app
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
 from rebalancer.engine.config import parse_config
-from rebalancer.policy.ledger import COVERED
+from rebalancer.policy.history.ledger import COVERED
 from rebalancer.report.explained import agreement_report
 from tests.support.clusters.cluster_objects import node, pods, workload
 from tests.support.sandbox import Cluster

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from tests.support.build import NOW, deployment, node, node_claim, nodes, objects, pdb, pod, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits

@@ -16,8 +16,8 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import End, Fate, Observer
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings

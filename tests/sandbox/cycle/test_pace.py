@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rebalancer.outcome import End
 from rebalancer.planner import plan
 from rebalancer.planner.pace import Throttle, pace
-from rebalancer.policy.ledger import Ledger, Totals
+from rebalancer.policy.history.ledger import Ledger, Totals
 from rebalancer.runtime.live.configured import live_options, memory_rules
 from rebalancer.runtime.live.places import Places
 from rebalancer.settings import load_settings, plan_options

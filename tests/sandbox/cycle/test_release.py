@@ -29,9 +29,9 @@ from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD, pause_of
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import ApprovalRules, Limit, Method, PolicyOptions, Refused
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
 from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle import gates, releases

@@ -15,10 +15,10 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import Ledger
+from rebalancer.policy.history.fingerprints import constraint_id
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.build import NOW, decoded, nodes, objects, pdb, snapshot, workload
 from tests.support.processes.command import call

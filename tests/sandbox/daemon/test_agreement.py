@@ -41,7 +41,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.outcome import Observers
-from rebalancer.policy import ledger
+from rebalancer.policy.history import ledger
 from rebalancer.runtime.cycle import scheduler_decisions
 from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, DecidingScheduler

@@ -14,9 +14,9 @@ from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import Ledgers, Place
 from rebalancer.kube.connection import Connection
 from rebalancer.outcome import CycleReport, End, Proposal
-from rebalancer.policy.ledger import Ledger
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import ApprovalRules
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live import approval

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.outcome import End, Observers
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import load_settings

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rebalancer.kube.config_maps import Ledgers, Place
-from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger
 from tests.support.build import node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.sandbox import ApiServer, Reply

@@ -17,8 +17,8 @@ import pytest
 from rebalancer.errors import UserError
 from rebalancer.kube.config_maps import KEY
 from rebalancer.outcome import Observer, Observers
-from rebalancer.policy.ledger import Fate
-from rebalancer.policy.ledger_json import decode
+from rebalancer.policy.history.ledger import Fate
+from rebalancer.policy.history.ledger_json import decode
 from rebalancer.runtime.daemon.service import Reloader, Service
 from rebalancer.runtime.live.configured import LiveOptions, telemetry_options
 from rebalancer.runtime.live.places import places_of

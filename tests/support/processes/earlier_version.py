@@ -7,8 +7,8 @@ import json
 
 from rebalancer.cli.entry import main
 from rebalancer.kube import config_maps as stored
-from rebalancer.policy.ledger import Ledger
-from rebalancer.policy.ledger_json import decode, encode
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.ledger_json import decode, encode
 from tests.support.processes.earlier_ledger import as_a2894a3_knows
 
 

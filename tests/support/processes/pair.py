@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.ledger_json import decode
+from rebalancer.policy.history.ledger_json import decode
 from tests.support.build import deployment, nodes, objects, pdb
 from tests.support.processes.forked import Program
 from tests.support.runs.witness import Witness

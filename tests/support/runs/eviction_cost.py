@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rebalancer.kube.config_maps import Ledgers
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import node, objects, pdb, workload

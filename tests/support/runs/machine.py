@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rebalancer.kube.config_maps import KEY, Ledgers, Place
-from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import Ledger
-from rebalancer.policy.ledger_json import decode
-from rebalancer.policy.stabilization import Followed, Onset
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.fingerprints import constraint_id
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.ledger_json import decode
+from rebalancer.policy.history.stabilization import Followed, Onset
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions

@@ -47,8 +47,8 @@ from rebalancer.engine.version import (
 from rebalancer.model.node import Toleration
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy import ledger
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history import ledger
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle import scheduler_decisions
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.build import claim, node, pod, snapshot, volume

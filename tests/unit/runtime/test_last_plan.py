@@ -18,9 +18,9 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.evictable import next_change
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import PolicyOptions, Refused
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import LastPlan, remembering
 from tests.support.build import NOW, node, nodes, pod, snapshot, workload

@@ -10,7 +10,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Fate
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import objects

@@ -27,7 +27,7 @@ from rebalancer.kube.evictor import Evictor, LiveEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Moment, Reason
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.ledger import Fate
+from rebalancer.policy.history.ledger import Fate
 from rebalancer.runtime.cycle import gates
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import SystemClock

@@ -19,7 +19,7 @@ from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import DECIDING
 from rebalancer.outcome import End
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.limits.test_owners import named

@@ -15,10 +15,10 @@ from rebalancer.kube.config_maps import Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.policy.ledger import MOST_BYTES, Fate, Ledger, Opening
-from rebalancer.policy.ledger_json import encode
+from rebalancer.policy.history.ledger import MOST_BYTES, Fate, Ledger, Opening
+from rebalancer.policy.history.ledger_json import encode
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
@@ -284,7 +284,7 @@ def test_domains_with_a_long_history_push_no_evictions_out_of_the_ledger() -> No
 
 def test_what_a_cycle_did_is_not_forgotten_for_want_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with Machine() as m:
-        monkeypatch.setattr("rebalancer.policy.ledger.MOST_BYTES", 600)
+        monkeypatch.setattr("rebalancer.policy.history.ledger.MOST_BYTES", 600)
         monkeypatch.setattr("rebalancer.kube.config_maps.MOST_BYTES", 600)
         run = m.cycle(options=capped(max_per_owner=Limit(number=3)))
         assert run.report.end is End.ABORTED

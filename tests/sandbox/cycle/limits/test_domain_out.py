@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from tests.support.build import NodeBuilder, node, nodes, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import BRAKE, Machine, by_nodes

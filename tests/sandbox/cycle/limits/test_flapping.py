@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.policy.ledger import Entry, Fate, Ledger
-from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger
+from rebalancer.policy.history.waits import HistoryRules
+from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import node, nodes, objects, workload
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import evictions
@@ -250,6 +250,41 @@ def test_nodes_that_come_and_go_under_new_names_are_filled_ever_less_often() -> 
             m.cycle(rules, UNCAPPED)
             m.time.at += 15 * MINUTE
     assert filled == [0, 30, 90]
+
+
+@pytest.mark.parametrize("churn", [0, 2])
+def test_nodes_that_come_and_go_leave_the_repair_of_a_zone_alone(churn: int) -> None:
+    web = workload("web").spread("zone", 1).spread("hostname", 1)
+    rules = HistoryRules(stabilization=0, settle=0, cool_down=180)
+    with Machine((*nodes(a=2, b=2, c=2), web.placed({f"{z}-{i}": 2 for z in "abc" for i in (0, 1)}))) as m:
+        for i in range(churn):
+            m.time.at += 22 * MINUTE
+            comes(m, f"a-n{i}")
+            m.time.at += 4 * MINUTE
+            assert m.cycle(rules, UNCAPPED).report.evicted == 1
+            goes(m, f"a-n{i}")
+            m.time.at += 4 * MINUTE
+            m.cycle(rules, UNCAPPED)
+        goes(m, "c-0", "c-1")
+        m.cycle(rules, UNCAPPED)
+        m.time.at += 8 * MINUTE
+        comes(m, "c-0", "c-1")
+        m.time.at += MINUTE
+        assert m.cycle(rules, UNCAPPED).zones() == [4, 4, 4]
+
+
+def test_a_repair_of_many_cycles_whose_excess_stays_until_its_end_is_no_loop() -> None:
+    """Five nodes come back empty, and a cap lets one pod a cycle go: the last one lowers the excess."""
+    web = workload("web").spread("hostname", 1).placed({f"a-{i}": 3 for i in range(5)})
+    one = replace(
+        EXECUTE,
+        planning=PlanOptions(policy=PolicyOptions(max_per_owner=Limit(number=1), max_per_owner_per_day=None)),
+    )
+    with Machine((*nodes(a=5, b=5), web)) as m:
+        for _ in range(5):
+            assert m.cycle(HistoryRules(stabilization=0, cool_down=180), one).report.evicted == 1
+            m.time.at += 5 * MINUTE
+        assert m.cycle(HistoryRules(stabilization=0), one).report.message == "every constraint in scope holds"
 
 
 def test_a_zone_that_goes_and_comes_back_in_mid_cycle_is_not_filled_again_by_it() -> None:

@@ -15,8 +15,8 @@ from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.pace import must_stay_ready
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Fate
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.ledger import Fate
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload

@@ -14,10 +14,10 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Entry, Fate, Ledger, Totals
-from rebalancer.policy.ledger_json import decode, encode
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger, Totals
+from rebalancer.policy.history.ledger_json import decode, encode
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.runs.machine import PLACE, Machine

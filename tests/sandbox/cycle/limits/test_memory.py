@@ -19,10 +19,10 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import BEING_EVICTED, PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Claim, Entry, Fate, Ledger
-from rebalancer.policy.ledger_json import encode
+from rebalancer.policy.history.ledger import Circuit, Claim, Entry, Fate, Ledger
+from rebalancer.policy.history.ledger_json import encode
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.carrying_out import CycleLimits

@@ -17,9 +17,9 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Observer
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Ledger, Shown, shown_key
-from rebalancer.policy.ledger_json import encode
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.ledger import COVERED, ENOUGH, Agreed, Ledger, Shown, shown_key
+from rebalancer.policy.history.ledger_json import encode
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.scheduler_decisions import Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
@@ -270,7 +270,7 @@ def test_without_a_canary_there_is_none_for_a_newer_version_either() -> None:
 
 
 def test_an_older_ledger_and_one_with_the_count_are_both_read() -> None:
-    from rebalancer.policy.ledger_json import decode
+    from rebalancer.policy.history.ledger_json import decode
 
     assert decode(b'{"version":1}').agreed == Agreed()
     ledger = Ledger(agreed=Agreed("1.38", 7))

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
-from rebalancer.policy.ledger import Entry, Fate, Ledger
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.checks import CycleChecks

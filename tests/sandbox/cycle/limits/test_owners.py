@@ -12,7 +12,7 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source, load_snapshot
 from rebalancer.runtime.live.configured import LiveOptions

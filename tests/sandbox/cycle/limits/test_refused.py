@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import HistoryRules
 from tests.support.build import nodes, stateful_set, workload
 from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE

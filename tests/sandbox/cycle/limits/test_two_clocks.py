@@ -19,10 +19,10 @@ from rebalancer.model.quantity import rfc3339
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Ledger
-from rebalancer.policy.ledgers_merged import as_of
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.ledgers_merged import as_of
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.checks import CycleChecks

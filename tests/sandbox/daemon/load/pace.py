@@ -25,7 +25,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.outcome import CycleReport
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits

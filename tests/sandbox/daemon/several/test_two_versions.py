@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.policy.ledger import Fate
-from rebalancer.policy.ledger_json import decode
+from rebalancer.policy.history.ledger import Fate
+from rebalancer.policy.history.ledger_json import decode
 from tests.support.processes.pair import EARLIER, EVICTIONS, NOW, Pair
 from tests.support.waiting import until
 

@@ -18,8 +18,8 @@ import pytest
 from rebalancer.kube.config_maps import KEY, Ledgers, Place
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.policy.ledger import Fate
-from rebalancer.policy.ledger_json import decode, encode
+from rebalancer.policy.history.ledger import Fate
+from rebalancer.policy.history.ledger_json import decode, encode
 from tests.support.build import nodes, objects, workload
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions

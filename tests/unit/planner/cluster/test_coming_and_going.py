@@ -15,8 +15,8 @@ from rebalancer.model.quantity import rfc3339
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.evictable import next_change
+from rebalancer.policy.history.waits import is_wait
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.waits import is_wait
 from rebalancer.runtime.observers.neighbours import neighbours
 from tests.support.build import (
     NOW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.policy.ledger import (
+from rebalancer.policy.history.ledger import (
     COVERED,
     MOST_BYTES,
     MOST_ENTRIES,
@@ -23,8 +23,8 @@ from rebalancer.policy.ledger import (
     oldest_first,
     rival,
 )
-from rebalancer.policy.ledger_json import decode, encode, within_limits
-from rebalancer.policy.ledgers_merged import merged
+from rebalancer.policy.history.ledger_json import decode, encode, within_limits
+from rebalancer.policy.history.ledgers_merged import merged
 from rebalancer.policy.options import Refused
 
 

@@ -14,8 +14,8 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, pause_value, paused
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.fingerprints import Fingerprints, alike, recipe
-from rebalancer.policy.ledger import (
+from rebalancer.policy.history.fingerprints import Fingerprints, alike, recipe
+from rebalancer.policy.history.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_IRREPLACEABLE,
@@ -32,12 +32,12 @@ from rebalancer.policy.ledger import (
     owner_id,
     stricter,
 )
-from rebalancer.policy.ledger_json import NewerLedgerError, decode, encode, within_limits
-from rebalancer.policy.ledgers_merged import as_of
+from rebalancer.policy.history.ledger_json import NewerLedgerError, decode, encode, within_limits
+from rebalancer.policy.history.ledgers_merged import as_of
+from rebalancer.policy.history.stabilization import Followed, Onset, first_seen, stabilizing
+from rebalancer.policy.history.waits import HistoryRules, held_back, waiting_owners
 from rebalancer.policy.options import Limit, PolicyOptions, Refused, Times
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.stabilization import Followed, Onset, first_seen, stabilizing
-from rebalancer.policy.waits import HistoryRules, held_back, waiting_owners
 from tests.support.build import deployment, node, nodes, objects, snapshot, workload
 
 NOW = 1_000_000.0

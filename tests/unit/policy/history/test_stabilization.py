@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta, Taint
-from rebalancer.policy.ledger import Opening
-from rebalancer.policy.stabilization import Arrival, arrival, stabilizing
-from rebalancer.policy.waits import ANY_POD, HistoryRules, end_of
+from rebalancer.policy.history.ledger import Opening
+from rebalancer.policy.history.stabilization import Arrival, arrival, stabilizing
+from rebalancer.policy.history.waits import ANY_POD, HistoryRules, end_of
 
 NOW = 10_000.0
 RULES = HistoryRules(stabilization=180, settle=10)

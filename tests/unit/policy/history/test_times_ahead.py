@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rebalancer.policy.ledger import Circuit, Claim, Count, Entry, Ledger
-from rebalancer.policy.ledger_json import decode
-from rebalancer.policy.ledgers_merged import as_of, merged
+from rebalancer.policy.history.ledger import Circuit, Claim, Count, Entry, Ledger
+from rebalancer.policy.history.ledger_json import decode
+from rebalancer.policy.history.ledgers_merged import as_of, merged
 from rebalancer.policy.options import Refused
 
 NOW = 1_000_000.0

@@ -12,8 +12,8 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, domains_left
-from rebalancer.policy.ledger import Entry, Fate, Ledger, ready_late
-from rebalancer.policy.waits import (
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger, ready_late
+from rebalancer.policy.history.waits import (
     SOON,
     Account,
     HistoryRules,

@@ -9,9 +9,9 @@ import pytest
 
 from rebalancer.model.reason import Reason
 from rebalancer.policy.annotations import pause_of, pause_value, paused_domains
-from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger, Opening
-from rebalancer.policy.stabilization import stabilizing
-from rebalancer.policy.waits import (
+from rebalancer.policy.history.ledger import DAY, Entry, Fate, Ledger, Opening
+from rebalancer.policy.history.stabilization import stabilizing
+from rebalancer.policy.history.waits import (
     ANY_POD,
     HistoryRules,
     Undone,

@@ -12,10 +12,10 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.ledger import owner_id
+from rebalancer.policy.history.ledger import owner_id
+from rebalancer.policy.history.waits import end_of, moment
 from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import end_of, moment
 from tests.support.build import nodes, pod, snapshot, workload
 
 A, B = "topology.kubernetes.io/zone=a", "topology.kubernetes.io/zone=b"

@@ -15,7 +15,7 @@ from rebalancer.policy.circuit_breaker import (
     too_many_not_ready,
     tripped,
 )
-from rebalancer.policy.ledger import Circuit, Entry, Fate, Ledger
+from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger
 from rebalancer.policy.options import Limit
 from tests.support.build import node, nodes, snapshot
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rebalancer.policy.caps import Window, outside, parse_cron
-from rebalancer.policy.ledger import HOUR
+from rebalancer.policy.history.ledger import HOUR
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 

@@ -12,9 +12,9 @@ from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.snapshot import Identity
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import releases_of
 from rebalancer.runtime.cycle.clock import RateLimit, SystemClock
 from rebalancer.runtime.cycle.memory import Memory

@@ -17,9 +17,9 @@ from rebalancer.model.snapshot import Identity, Object, Snapshot
 from rebalancer.model.storage import VolumeAttachment
 from rebalancer.model.workload import UNASKED, Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Entry, Fate
+from rebalancer.policy.history.ledger import Entry, Fate
+from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit
-from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health, displaced, fallen
 from tests.support.build import NOW, ago, deployment, node, nodes, pod, snapshot

@@ -17,11 +17,11 @@ from rebalancer.outcome import Eviction, Outcome, Result
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.fingerprints import constraint_id
-from rebalancer.policy.ledger import Fate, Ledger, owner_id
+from rebalancer.policy.history.fingerprints import constraint_id
+from rebalancer.policy.history.ledger import Fate, Ledger, owner_id
+from rebalancer.policy.history.stabilization import Followed, Onset
+from rebalancer.policy.history.waits import HistoryRules, end_of
 from rebalancer.policy.options import Method, PolicyOptions
-from rebalancer.policy.stabilization import Followed, Onset
-from rebalancer.policy.waits import HistoryRules, end_of
 from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.owners_that_wait import unsettled, young

@@ -18,9 +18,9 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike
-from rebalancer.policy.fingerprints import selects
-from rebalancer.policy.ledger import Ledger, Opening
-from rebalancer.policy.waits import ATTENDED, FEWEST, HistoryRules, moment, opening_for, wait
+from rebalancer.policy.history.fingerprints import selects
+from rebalancer.policy.history.ledger import Ledger, Opening
+from rebalancer.policy.history.waits import ATTENDED, FEWEST, HistoryRules, moment, opening_for, wait
 from rebalancer.spread.nodes import tolerated
 
 # Since when a violation lasts.

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from rebalancer.model.node import HOSTNAME, LEAVING_TAINTS, ZONE, Node, Taint, TaintEffect, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.fingerprints import alike, recipe_of, selects
-from rebalancer.policy.ledger import DAY, WEEK, Entry, Fate, Ledger, Opening, taints_in
+from rebalancer.policy.history.fingerprints import alike, recipe_of, selects
+from rebalancer.policy.history.ledger import DAY, WEEK, Entry, Fate, Ledger, Opening, taints_in
 from rebalancer.policy.queues import held
 from rebalancer.spread.nodes import tolerated
 
@@ -208,7 +208,7 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
 
 
 def returns(entries: Iterable[Entry]) -> int:
-    """In how many cycles a constraint's excess was no lower than in the one before, or higher than that had
+    """In how many cycles a constraint's surplus was no lower than in the one before, or higher than that had
     left it."""
     before: dict[str, tuple[str, int]] = {}
     returned: dict[str, set[str]] = defaultdict(set)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from rebalancer.policy.ledger import (
+from rebalancer.policy.history.ledger import (
     HOUR,
     MOST_ENTRIES,
     Circuit,
@@ -23,7 +23,7 @@ from rebalancer.policy.ledger import (
     oldest_first,
     stricter,
 )
-from rebalancer.policy.ledger_json import parted
+from rebalancer.policy.history.ledger_json import parted
 
 _KNOWN = (
     *(Fate.INTENDED, Fate.RELEASED, Fate.RECORDED, Fate.SKIPPED, Fate.UNSEEN),

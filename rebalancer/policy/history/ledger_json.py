@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from rebalancer.policy.ledger import (
+from rebalancer.policy.history.ledger import (
     DAY,
     HOUR,
     MOST_BYTES,

@@ -252,7 +252,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One eviction. `at`: when it was sent (epoch seconds); until that is known, when it was intended or
     released. `owner`: of the pod (`Workload.counted_as`). `likely`: by known rules, it may end elsewhere.
 
-    `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
+    `excess`: id of each constraint that the move was to mend → its `surplus` when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
     `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
     landed; `removed`: when its node was first found gone, 0 = it was not. `room`: millicores of
