@@ -107,10 +107,11 @@ class ToBeMade(NamedTuple):
         """Those on nodes. A pod that has to leave its node, too, is made as the rollout has it."""
         return {key_of(p): p for p in (*self.leaving, *(p for p, _ in self.rolls))}
 
-    @property
-    def leaves(self) -> list[Pod]:
-        """Those of `anew` that will not find the room that they had."""
-        back = {key_of(p) for p, grows in self.rolls if not grows} - {key_of(p) for p in self.leaving}
+    def leaves(self, wanted: Callable[[str], bool]) -> list[Pod]:
+        """Those of `anew` that may not find the room that they had: they leave their nodes, or take more, or
+        others want that room (`wanted`: of a node), and may come first when the old ones end."""
+        back = {key_of(p) for p, grows in self.rolls if not (grows or wanted(p.node_name))}
+        back -= {key_of(p) for p in self.leaving}
         return [p for key, p in self.anew.items() if key not in back]
 
 

@@ -132,13 +132,15 @@ class Waiting:
 
     def _spoken_for(self, unsettled: Iterable[Pod], made: ToBeMade) -> SpokenFor:
         pods = [*unsettled, *made.again]
-        ending = bool(self._simulation.unsure or made.leaves or made.ends)
+        table, open_ = self._simulation.state.table, self._simulation.state.table.none
+        for t in self.templates if made.rolls else ():
+            open_ = open_ | self._simulation.static(t)
+        leaves = made.leaves(lambda node: node in table.index and bool(open_[table.index[node]]))
+        ending = bool(self._simulation.unsure or leaves or made.ends)
         first = [p for p in pods if p.waits and not self._late(p, ending)]
         known = set(map(id, first))
         others = [*made.coming, *self._simulation.early, *(p for p in pods if id(p) not in known)]
-        return SpokenFor(
-            self._simulation, self._groups, pods, made.leaves, others, first, made.ends, made.last
-        )
+        return SpokenFor(self._simulation, self._groups, pods, leaves, others, first, made.ends, made.last)
 
     @property
     def templates(self) -> Collection[PodTemplate]:

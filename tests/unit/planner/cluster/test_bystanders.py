@@ -105,6 +105,25 @@ def test_who_will_have_to_preempt_on_a_node_finds_no_replacement_there(priority:
     assert plan(snapshot(a, b, full, drained, crowded, base, bb)).moves, "without xx"
 
 
+@pytest.mark.parametrize(("drained", "moves"), [(1, 1), (2, 0)])
+def test_a_move_opens_no_second_preemption_where_one_pod_can_preempt_anyway(drained: int, moves: int) -> None:
+    """One of xx preempts low on a-1 in any case. Once web has left a-3, another would preempt there."""
+    ssd = [node(n).zone("a").cpu(2).label("disk", "ssd") for n in ("a-1", "a-3")]
+    rest = node("b-4").zone("b").cpu(2), node("c-5").zone("c").cpu("300m")
+    leaves = node("c-2").zone("c").cpu(2).label("disk", "ssd").taint(LEAVES)
+    crowded = (
+        deployment("web").requests(cpu="250m").priority(1000).spread("zone").placed({"a-3": 2, "c-5": 1})
+    )
+    low = deployment("low").requests(cpu="100m").selects(disk="ssd").placed({"a-1": 1, "a-3": 1})
+    full = [
+        deployment(f"on-{at}").requests(cpu=cpu).priority(1000).placed({at: 1})
+        for at, cpu in (("a-1", "1500m"), ("a-3", "1250m"), ("b-4", "1700m"))
+    ]
+    xx = deployment("xx").requests(cpu="500m").priority(1000).selects(disk="ssd").placed({"c-2": drained})
+    made = plan(snapshot(*ssd, *rest, leaves, crowded, low, full, xx))
+    assert len(made.moves) == moves, [b.reason.message for b in made.blocked]
+
+
 def test_an_old_cordon_keeps_no_room() -> None:
     """Many are forgotten, and a full cluster would never be mended beside one."""
     assert plan(snapshot(A, cordoned(2 * 86_400), B, other(), web())).moves
