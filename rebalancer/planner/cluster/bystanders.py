@@ -117,7 +117,8 @@ class SpokenFor:
         self._last = Recent[tuple[list[tuple[int, Bools, int]], dict[int, Bools]]](_STATES)
         self._later = Recent[tuple[Placing, Simulation]](1)
         self._able = Recent[dict[Hashable, list[list[_Taken]]]](_STATES)
-        self._known = dict[Hashable, Pod | None]()
+        # With the templates of the questions, so that no other one can get the identity of one of them.
+        self._known = dict[Hashable, tuple[PodTemplate, PodTemplate, Pod | None]]()
         self._tries = _TRIES
 
     def _placed(
@@ -203,18 +204,13 @@ class SpokenFor:
         victim is replaced first: it holds its room for a while, and not in the end."""
         comers = self._now([victim]) if self._comers else []
         for still in ((True, False) if stays else (False,)) if comers else ():
-            at = victim.node_name
-            move = (
-                self._mark(comers),
-                id(victim.template),
-                at,
-                id(replacement),
-                hash(nodes.tobytes()),
-                still,
-            )
-            if move not in self._known:
-                self._known[move] = self._in_the_way(victim, replacement, nodes, comers, stays=still)
-            if (other := self._known[move]) is not None:
+            asked = victim.template, replacement
+            where = self._mark(comers), victim.node_name, hash(nodes.tobytes()), still
+            key = (*map(id, asked), *where)
+            if key not in self._known:
+                found = self._in_the_way(victim, replacement, nodes, comers, stays=still)
+                self._known[key] = *asked, found
+            if (other := self._known[key][-1]) is not None:
                 return leaves_out(victim, other)
         # Whoever ends now keeps room, too, and some wait for longer than that.
         with self._simulation.without_unsure():

@@ -349,7 +349,7 @@ class ReplacementWatch:
             )
 
         if seen is not None and seen.gone and pod is not None and self._available(pod, move, now):
-            came = self._opened(move, pod.node_name)
+            came = pod.node_name not in move.destinations and self._opened(move, pod.node_name)
             how = "which takes pods only since then" if came else went(move, pod.node_name)
             where = f"its replacement {pod.name} is Ready on {pod.node_name}, {how}"
             return ended(Fate.DONE, where if counts(move, pod) else f"{where}; {UNCOUNTED}")
