@@ -16,7 +16,8 @@ def test_a_client_that_still_waits_when_the_relay_ends_leaves_no_connection_to_t
         with Relay(f"http://127.0.0.1:{server.getsockname()[1]}") as relay:
             relay.cut()
             client.connect(("127.0.0.1", int(relay.url.rpartition(":")[2])))
-            until(lambda: len(set(threading.enumerate()) - others) == 2)
+            # Those that are about to start are listed, too, and nobody can join them.
+            until(lambda: sum(t.is_alive() for t in set(threading.enumerate()) - others) == 2)
             threads = set(threading.enumerate()) - others
         for thread in threads:
             thread.join(60)

@@ -284,7 +284,7 @@ def test_domains_with_a_long_history_push_no_evictions_out_of_the_ledger() -> No
 
 def test_what_a_cycle_did_is_not_forgotten_for_want_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with Machine() as m:
-        monkeypatch.setattr("rebalancer.policy.history.ledger.MOST_BYTES", 600)
+        monkeypatch.setattr("rebalancer.policy.history.ledger_json.MOST_BYTES", 600)
         monkeypatch.setattr("rebalancer.kube.config_maps.MOST_BYTES", 600)
         run = m.cycle(options=capped(max_per_owner=Limit(number=3)))
         assert run.report.end is End.ABORTED
