@@ -140,23 +140,49 @@ def waiting_owners(
     `cycle`: the present cycle, for whose own evictions no owner waits. `cluster`: the present digest
     of what a move rested on (`Fingerprints`), "" if its owner is gone.
     """
-    by_owner: dict[str, list[Entry]] = defaultdict(list)
-    for entry in ledger.entries:
-        by_owner[entry.owner].append(entry)
     found: Waits = {}
-    for owner, entries in by_owner.items():
+    for owner, entries in _by_owner(ledger.entries).items():
         others = [e for e in entries if e.cycle != cycle]
         reasons = [_cooling(others, rules, now), _on_its_way(others, rules, now)]
         recent = [e for e in entries if now - e.at < rules.retry_after]
         if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
-            # What was undone because nodes are gone counts against their domains (`undone_pairs`).
-            stayed = (e for e in recent if not e.removed and not any(e.shrank))
-            last = {recipe_of(e.cluster): e.cluster for e in recent}
-            unchanged = [e for e in stayed if alike(e.cluster, cluster(e), last[recipe_of(e.cluster)])]
+            unchanged = _unchanged(recent, cluster)
             reasons += [_no_help(unchanged, rules, now) or _loop(unchanged, rules, now)]
         if known := [r for r in reasons if r is not None]:
             found[owner] = known
     return found
+
+
+def _by_owner(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        found[entry.owner].append(entry)
+    return found
+
+
+def _unchanged(recent: Sequence[Entry], cluster: Callable[[Entry], str]) -> list[Entry]:
+    """Those of one owner that still say something: what they rested on is as it was. What was undone because
+    nodes are gone counts against their domains (`undone_pairs`)."""
+    stayed = (e for e in recent if not e.removed and not any(e.shrank))
+    last = {recipe_of(e.cluster): e.cluster for e in recent}
+    return [e for e in stayed if alike(e.cluster, cluster(e), last[recipe_of(e.cluster)])]
+
+
+def looping(
+    ledger: Ledger, rules: HistoryRules, *, now: float, cluster: Callable[[Entry], str]
+) -> dict[str, Reason]:
+    """Constraint id → that its violation comes back, after evictions of whichever of the owners it counts.
+
+    `cluster`: as in `waiting_owners`."""
+    by_constraint: dict[str, list[Entry]] = defaultdict(list)
+    recent = (e for e in ledger.entries if now - e.at < rules.retry_after)
+    for entries in _by_owner(recent).values():
+        for e in _unchanged(entries, cluster):
+            for i, surplus in e.excess.items():
+                by_constraint[i].append(replace(e, excess={i: surplus}))
+    oldest_first = {i: sorted(some, key=lambda e: e.at) for i, some in by_constraint.items()}
+    found = {i: _loop(some, rules, now) for i, some in oldest_first.items()}
+    return {i: reason for i, reason in found.items() if reason is not None}
 
 
 def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:

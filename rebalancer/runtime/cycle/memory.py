@@ -48,6 +48,7 @@ from rebalancer.policy.history.waits import (
     Paused,
     account,
     held_back,
+    looping,
     marked,
     moment,
     openings_of,
@@ -297,6 +298,12 @@ class Memory(SharedLedger):
             self.ledger = replace(self.ledger, violated=since, looked=min(latest, snapshot.now))
             more.append(unripe)
         more.append(self.unsettled(snapshot.nodes, plan.moves, plan.constraints))
+        loops = looping(self.ledger, rules, now=now, cluster=cluster)
+        for m in plan.moves if loops else ():
+            mends = [constraint_id(plan.constraints[i].constraint) for i in m.fixes]
+            known = any(r.code is ReasonCode.EVICTION_LOOP for r in found.get(m.owner.key, ()))
+            if mends and all(i in loops for i in mends) and not known:
+                found.setdefault(m.owner.key, []).append(loops[mends[0]])
         for each in more:
             for owner, reason in each.items():
                 found.setdefault(owner, []).append(reason)

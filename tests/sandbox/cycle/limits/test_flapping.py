@@ -348,6 +348,31 @@ def test_a_planned_node_that_is_shut_since_is_no_way_around_a_pair_of_domains_th
     assert run.report.reason.code is ReasonCode.NODES_REMOVED
 
 
+def test_a_loop_of_one_owner_does_not_go_on_with_the_pods_of_others_that_the_constraint_counts() -> None:
+    back, owners = [False], [workload(w).labels(part="shop") for w in ("w0", "w1", "w2")]
+
+    def choose(_: object, able: list[str]) -> str | None:
+        return "a-0" if back[0] else next(iter(able), None)
+
+    placed = [w.spread("zone", 1, selector={"part": "shop"}).placed({"a-0": 3, "b-0": 1}) for w in owners]
+    with Machine((*nodes(a=1, b=1), *placed), choose=choose) as m:
+        went = [m.cycle(IN_PASSING, UNCAPPED).report.evicted]
+        for _ in range(4):
+            m.time.at += 20 * MINUTE
+            back[0] = True
+            there = [p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0"]
+            for p in there[:2]:
+                m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
+            for _ in range(4):
+                m.hands.step()
+            back[0] = False
+            last = m.cycle(IN_PASSING, UNCAPPED)
+            went.append(last.report.evicted)
+    assert [n > 0 for n in went] == [True, True, True, False, False]
+    assert last.report.reason is not None
+    assert last.report.reason.code is ReasonCode.EVICTION_LOOP
+
+
 def test_a_violation_that_is_mended_and_comes_back_smaller_each_time_is_a_loop() -> None:
     back = [False]
 
