@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -45,8 +44,8 @@ class Preemptors:
         self._alone = len(without) < 2
         lowest = simulation.state.lowest_priority
         every = {id(p.template): p for p in without if p.template.preempts and lowest < p.template.priority}
-        self._pods, number = list(every.values()), Counter(id(p.template) for p in without)
-        self._several = {i for i, n in number.items() if n > 1}
+        self._pods = list(every.values())
+        self._several = sum(id(p.template) in every for p in without) > 1
         self._could: dict[tuple[int, int], bool] = {}
 
     @property
@@ -85,7 +84,7 @@ class Preemptors:
             if (
                 len(rows)
                 # What one can do anyway, the next one may be able to do by the move alone.
-                and (id(pod.template) in self._several or not self._could_before(pod.template))
+                and (self._several or not self._could_before(pod.template))
                 and self._can(pod.template, rows, victim, replacement, nodes)
             ):
                 return pod

@@ -133,7 +133,8 @@ class Waiting:
     def _spoken_for(self, unsettled: Iterable[Pod], made: ToBeMade) -> SpokenFor:
         pods = [*unsettled, *made.again]
         table, open_ = self._simulation.state.table, self._simulation.state.table.none
-        for t in self.templates if made.rolls else ():
+        wanting = (*pods, *made.leaving, *made.coming) if made.rolls else ()
+        for t in {id(p.template): p.template for p in wanting}.values():
             open_ = open_ | self._simulation.static(t)
         leaves = made.leaves(lambda node: node in table.index and bool(open_[table.index[node]]))
         ending = bool(self._simulation.unsure or leaves or made.ends)

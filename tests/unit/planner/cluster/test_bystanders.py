@@ -119,9 +119,10 @@ def test_a_move_opens_no_second_preemption_where_one_pod_can_preempt_anyway(drai
         deployment(f"on-{at}").requests(cpu=cpu).priority(1000).placed({at: 1})
         for at, cpu in (("a-1", "1500m"), ("a-3", "1250m"), ("b-4", "1700m"))
     ]
-    xx = deployment("xx").requests(cpu="500m").priority(1000).selects(disk="ssd").placed({"c-2": drained})
-    made = plan(snapshot(*ssd, *rest, leaves, crowded, low, full, xx))
-    assert len(made.moves) == moves, [b.reason.message for b in made.blocked]
+    for kind in (deployment, stateful_set):
+        xx = kind("xx").requests(cpu="500m").priority(1000).selects(disk="ssd").placed({"c-2": drained})
+        made = plan(snapshot(*ssd, *rest, leaves, crowded, low, full, xx))
+        assert len(made.moves) == moves, [b.reason.message for b in made.blocked]
 
 
 def test_an_old_cordon_keeps_no_room() -> None:

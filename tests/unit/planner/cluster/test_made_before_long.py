@@ -358,9 +358,9 @@ def test_but_not_where_a_set_keeps_its_first_pods_as_they_are() -> None:
     assert plan(snapshot(node("a-0").zone("a").cpu(2), machines, whole, *pods, web())).moves
 
 
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", ["Pending", "drained", ""])
 @pytest.mark.parametrize("rolls", [True, False])
-def test_who_waits_does_not_get_the_room_of_a_pod_that_a_rollout_makes_anew(rolls: bool, waits: bool) -> None:
+def test_who_waits_does_not_get_the_room_of_a_pod_that_a_rollout_makes_anew(rolls: bool, waits: str) -> None:
     """It fits on b-1 only if both db's old pod and web's are gone: db's next one would find no node then."""
     rooms = [node(n).zone(n[0]).cpu(cpu) for n, cpu in (("a-1", "800m"), ("b-1", "1200m"), ("c-1", "500m"))]
     whole, *pods = objects(stateful_set("db").requests(cpu="500m").on_nodes(["a-1", "b-1", "c-1"]))
@@ -370,9 +370,15 @@ def test_who_waits_does_not_get_the_room_of_a_pod_that_a_rollout_makes_anew(roll
         for i, one in enumerate(pods):
             one["metadata"]["labels"]["controller-revision-hash"] = "db-2" if i == 2 else "db-1"
     skewed = deployment("web").spread("zone").requests(cpu="300m").placed({"b-1": 2})
-    waiting = [pod("w").requests(cpu="900m")] if waits else []
+    waiting = {
+        "Pending": [pod("w").requests(cpu="900m")],
+        "drained": [
+            node("c-9").zone("c").taint(LEAVES),
+            deployment("w").requests(cpu="900m").placed({"c-9": 1}),
+        ],
+    }.get(waits, [])
     made = plan(snapshot(rooms, whole, *pods, skewed, waiting))
-    assert bool(made.moves) is not (rolls and waits)
+    assert bool(made.moves) is not (rolls and bool(waits))
     assert made.moves or any("default/db-1" in b.reason.message for b in made.blocked)
 
 
