@@ -174,12 +174,19 @@ def looping(
     """Constraint id → that its violation comes back, after evictions of whichever of the owners it counts.
 
     `cluster`: as in `waiting_owners`."""
+    recent = [e for e in ledger.entries if now - e.at < rules.retry_after]
+    cycles: dict[str, set[str]] = defaultdict(set)
+    for e in recent:
+        for i in e.excess:
+            cycles[i].add(e.cycle)
+    # What an owner's moves rested on is costly to find out: it is asked where so many cycles could be a loop.
+    often = {i for i, c in cycles.items() if len(c) > rules.max_returns}
     by_constraint: dict[str, list[Entry]] = defaultdict(list)
-    recent = (e for e in ledger.entries if now - e.at < rules.retry_after)
     for entries in _by_owner(recent).values():
-        for e in _unchanged(entries, cluster):
-            for i, surplus in e.excess.items():
-                by_constraint[i].append(replace(e, excess={i: surplus}))
+        if any(not often.isdisjoint(e.excess) for e in entries):
+            for e in _unchanged(entries, cluster):
+                for i in often & e.excess.keys():
+                    by_constraint[i].append(replace(e, excess={i: e.excess[i]}))
     oldest_first = {i: sorted(some, key=lambda e: e.at) for i, some in by_constraint.items()}
     found = {i: _loop(some, rules, now) for i, some in oldest_first.items()}
     return {i: reason for i, reason in found.items() if reason is not None}

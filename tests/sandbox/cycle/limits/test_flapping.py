@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from rebalancer.policy.history.ledger import Entry, Fate, Ledger
 from rebalancer.policy.history.waits import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import node, nodes, objects, workload
+from tests.support.build.owners import OwnerBuilder
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import evictions
 from tests.support.runs.machine import Begun, Machine, by_nodes
-from tests.support.runs.one_cycle import EXECUTE
+from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.servers.api import FakeTime
 
 RULES = HistoryRules(stabilization=180, cool_down=180)
@@ -348,51 +350,42 @@ def test_a_planned_node_that_is_shut_since_is_no_way_around_a_pair_of_domains_th
     assert run.report.reason.code is ReasonCode.NODES_REMOVED
 
 
-def test_a_loop_of_one_owner_does_not_go_on_with_the_pods_of_others_that_the_constraint_counts() -> None:
-    back, owners = [False], [workload(w).labels(part="shop") for w in ("w0", "w1", "w2")]
+def comes_back(pods: Sequence[int], *placed: OwnerBuilder) -> tuple[list[int], Run]:
+    """How many pods each cycle evicts, the first and those after so many pods have gone back from b-0 to a-0;
+    and the last cycle."""
+    back = [False]
 
     def choose(_: object, able: list[str]) -> str | None:
         return "a-0" if back[0] else next(iter(able), None)
 
-    placed = [w.spread("zone", 1, selector={"part": "shop"}).placed({"a-0": 3, "b-0": 1}) for w in owners]
     with Machine((*nodes(a=1, b=1), *placed), choose=choose) as m:
         went = [m.cycle(IN_PASSING, UNCAPPED).report.evicted]
-        for _ in range(4):
+        for number in pods:
             m.time.at += 20 * MINUTE
             back[0] = True
             there = [p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0"]
-            for p in there[:2]:
+            for p in there[:number]:
                 m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
             for _ in range(4):
                 m.hands.step()
             back[0] = False
             last = m.cycle(IN_PASSING, UNCAPPED)
             went.append(last.report.evicted)
+    return went, last
+
+
+def test_a_loop_of_one_owner_does_not_go_on_with_the_pods_of_others_that_the_constraint_counts() -> None:
+    owners = [workload(w).labels(part="shop") for w in ("w0", "w1", "w2")]
+    placed = [w.spread("zone", 1, selector={"part": "shop"}).placed({"a-0": 3, "b-0": 1}) for w in owners]
+    went, last = comes_back((2, 2, 2, 2), *placed)
     assert [n > 0 for n in went] == [True, True, True, False, False]
     assert last.report.reason is not None
     assert last.report.reason.code is ReasonCode.EVICTION_LOOP
 
 
 def test_a_violation_that_is_mended_and_comes_back_smaller_each_time_is_a_loop() -> None:
-    back = [False]
-
-    def choose(_: object, able: list[str]) -> str | None:
-        return "a-0" if back[0] else next(iter(able), None)
-
     web = workload("web").spread("zone", 1).placed({"a-0": 11, "b-0": 5})
-    with Machine((*nodes(a=1, b=1), web), choose=choose) as m:
-        went = [m.cycle(IN_PASSING, UNCAPPED).report.evicted]
-        for pods in (2, 1, 1):
-            m.time.at += 20 * MINUTE
-            back[0] = True
-            there = [p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0"]
-            for p in there[:pods]:
-                m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
-            for _ in range(4):
-                m.hands.step()
-            back[0] = False
-            last = m.cycle(IN_PASSING, UNCAPPED)
-            went.append(last.report.evicted)
+    went, last = comes_back((2, 1, 1), web)
     assert went == [3, 2, 1, 0]
     assert last.report.reason is not None
     assert last.report.reason.code is ReasonCode.EVICTION_LOOP
