@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.findings.survey import REPLICATED
-from rebalancer.model.node import HOSTNAME, Taint, Toleration, deleted_after
+from rebalancer.model.node import HOSTNAME, OF_ITS_NODE, Taint, Toleration, deleted_after
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
@@ -69,9 +69,6 @@ def keys_to_try(table: NodeTable, spread: Iterable[str]) -> tuple[str, ...]:
     """Nodes, and the keys of constraints of which a domain has several nodes."""
     wide = (k for k in dict.fromkeys(spread) if k != HOSTNAME and 0 < len(table.domains(k)) < table.size)
     return (NODE, *sorted(wide))
-
-
-_OF_THE_NODE = frozenset({"DaemonSet", "Node"})
 
 
 class Remade(StrEnum):
@@ -160,7 +157,7 @@ class Owned:
         return found[1:]
 
     def _fate(self, pod: Pod, owner: Workload | None) -> Remade:
-        if pod.owner is not None and pod.owner.kind in _OF_THE_NODE:
+        if pod.owner is not None and pod.owner.kind in OF_ITS_NODE:
             return Remade.STAYS
         if self.manner == "silent" and self.deleted_after(pod) is None:
             return Remade.STAYS

@@ -17,6 +17,10 @@ from rebalancer.model.quantity import resource_list
 # Metadata of Kubernetes objects.
 
 
+OF_ITS_NODE = frozenset({"DaemonSet", "Node"})
+"""Kinds of owners whose pods are made for one node alone; a static pod's is its node."""
+
+
 class OwnerReference(Struct, frozen=True, rename="camel"):
     """A reference to an owner; at most one of an object's owners is its controller."""
 

@@ -349,6 +349,12 @@ def leaves_out(pod: Pod, other: Pod) -> Refusal:
     return refused(pod, ReasonCode.PENDING_PODS, message)
 
 
+def leaves_homeless(pod: Pod, other: Pod) -> Refusal:
+    """A pod that stays as its replacement could leave no node to one that will lose its own."""
+    message = f"its replacement could take the place that {other.key} needs, which a pod to come may preempt"
+    return refused(pod, ReasonCode.PENDING_PODS, message)
+
+
 def lets_preempt(pod: Pod, other: Pod) -> Refusal:
     """A pod that stays as another could then preempt its way in."""
     message = f"{_named(other)} could then preempt pods of lower priority"

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import OwnerReference
+from rebalancer.model.node import OF_ITS_NODE, OwnerReference
 from rebalancer.model.pod import Pod, Volume
 from rebalancer.model.workload import REVISION, Workload
 from rebalancer.policy.owners import (
@@ -86,7 +86,7 @@ class PodsToCome:
         for pod in sorted(ending, key=lambda p: (len(p.name), p.name)):
             owner, kind = self.owners.of(pod), pod.owner.kind if pod.owner is not None else "Node"
             if kind not in REPLICATED:
-                over = kind in ("DaemonSet", "Node") or (pod.finished and self.owners.ends(pod))
+                over = kind in OF_ITS_NODE or (pod.finished and self.owners.ends(pod))
                 found += [pod] * (not over)
             elif owner is not None and self.wants(pod) and made[owner.key] < self._lacks(owner):
                 made[owner.key] += 1

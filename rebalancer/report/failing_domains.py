@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from rebalancer.model.node import HOSTNAME, ZONE
+from rebalancer.model.node import HOSTNAME, OF_ITS_NODE, ZONE
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot, among
 from rebalancer.planner.plan import ConstraintResult, Plan
@@ -17,8 +17,6 @@ from rebalancer.spread.arrays import natural
 from rebalancer.spread.nodes import NodeTable
 
 # Where the running pods of each workload are, now and after the plan.
-
-_NEVER_SPREAD = frozenset({"DaemonSet", "Node"})
 
 
 class WorkloadPods(Struct, frozen=True, eq=False):
@@ -59,7 +57,7 @@ def workload_pods(plan: Plan, snapshot: Snapshot) -> tuple[WorkloadPods, ...]:
 
 def _name(pod: Pod, owners: Owners) -> str:
     """Kind/name of what a person would call the workload; "" where spreading means nothing."""
-    if pod.owner is None or pod.owner.kind in _NEVER_SPREAD:
+    if pod.owner is None or pod.owner.kind in OF_ITS_NODE:
         return ""
     owner = owners.of(pod)
     if owner is None:

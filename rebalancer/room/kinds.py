@@ -19,6 +19,7 @@ from rebalancer.model.node import (
     CANDIDATE_TAINT,
     HOSTNAME,
     LEAVING_TAINTS,
+    OF_ITS_NODE,
     OUTDATED_TAINTS,
     REGION,
     STARTING_PREFIXES,
@@ -100,7 +101,7 @@ def _copy(name: str, like: Node, labels: Mapping[str, str]) -> Node:
 
 def belongs_to_node(pod: Pod) -> bool:
     """Whether the node runs it for itself: a pod of a DaemonSet, or a static one."""
-    return pod.owner is not None and pod.owner.kind in ("DaemonSet", "Node")
+    return pod.owner is not None and pod.owner.kind in OF_ITS_NODE
 
 
 def _of_the_node(snapshot: Snapshot, names: Iterable[str]) -> Mapping[str, list[Pod]]:

@@ -20,9 +20,9 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.enough_room import FEW, Comer, EnoughRoom
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.placing import Placing, Waits, by_template
-from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, ties, topology_keys
+from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, PushedOut, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
-from rebalancer.planner.plan import Refusal, leaves_out, lets_preempt
+from rebalancer.planner.plan import Refusal, leaves_homeless, leaves_out, lets_preempt
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 _TRIES = 4_000
@@ -82,7 +82,8 @@ class SpokenFor:
         bind the moves."""
         self._simulation, self._ends = simulation, [*map(key_of, ends)]
         self._nominated = [p for p in waiting if key_of(p) in simulation.state.nominated]
-        self._preempting = [Preemptors(simulation, waiting, lambda: simulation)]
+        self._waiting = Preemptors(simulation, waiting, lambda: simulation)
+        self._stuck: Preemptors | None = None
         self._comers, self._nowhere = list[Comer](), list[Hashable]()
         # By template: pods that find no node as things stand.
         self._in_vain: dict[int, list[PodTemplate]] = {}
@@ -99,7 +100,10 @@ class SpokenFor:
         ending = [*dict.fromkeys((*self._ending, *(key for _, key in pods if key is not None)))]
         given = simulation.held_by((state.pods[key].template, state.pods[key].row, 1) for key in ending)
         self._enough = EnoughRoom(simulation, self._down)
-        scarce = self._enough.scarce([p.template for p, _ in pods], given, self._enough.may_move(groups))
+        moving = self._enough.may_move(groups)
+        scarce = self._enough.scarce([p.template for p, _ in pods], given, moving)
+        for p, _ in pods:
+            moving.update(self._enough.takes(p.template))
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         placed = self._placed([p for p, _ in pods], early, last, ending, given)
         for i, (row, soon) in placed.items():
@@ -111,7 +115,6 @@ class SpokenFor:
         for p, _ in nowhere:
             alike = self._in_vain.setdefault(id(p.template), [])
             alike += [p.template] * (len(alike) < _ON_A_NODE)
-        self._preempting.append(Preemptors(simulation, stuck, _later(ref(self))))
         self._left = Recent[dict[str, Ints]](_STATES)
         self._takers = Recent[dict[int, Bools]](_STATES)
         self._last = Recent[tuple[list[tuple[int, Bools, int]], dict[int, Bools]]](_STATES)
@@ -120,6 +123,8 @@ class SpokenFor:
         # With the templates of the questions, so that no other one can get the identity of one of them.
         self._known = dict[Hashable, tuple[PodTemplate, PodTemplate, Pod | None]]()
         self._tries = _TRIES
+        self._stuck = Preemptors(simulation, stuck, _later(ref(self)))
+        self._pushed_out = PushedOut(self._stuck, simulation, self._enough, given, moving)
 
     def _placed(
         self,
@@ -216,13 +221,16 @@ class SpokenFor:
         with self._simulation.without_unsure():
             if (robbed := self._robbed(replacement, nodes)) is not None:
                 return leaves_out(victim, robbed)
-            other = self._preempting[0].let_in(victim, replacement, nodes)
-        crowded = next(filter(None, (some.crowded(nodes) for some in self._preempting[1:])), None)
-        if crowded is not None:
-            return leaves_out(victim, crowded)
-        rest = self._preempting[0 if self._simulation.unsure else 1 :]
-        others = (some.let_in(victim, replacement, nodes) for some in rest)
-        other = other or next(filter(None, others), None)
+            other = self._waiting.let_in(victim, replacement, nodes)
+        if self._stuck is not None:
+            if (crowded := self._stuck.crowded(nodes)) is not None:
+                return leaves_out(victim, crowded)
+            if (homeless := self._pushed_out.homeless(victim, replacement, nodes)) is not None:
+                return leaves_homeless(victim, homeless)
+        if self._simulation.unsure:
+            other = other or self._waiting.let_in(victim, replacement, nodes)
+        if self._stuck is not None:
+            other = other or self._stuck.let_in(victim, replacement, nodes)
         other = other or self._bereft(victim, replacement, nodes)
         return lets_preempt(victim, other) if other is not None else None
 

@@ -136,10 +136,17 @@ class EnoughRoom:
         return False
 
     def scarce(
-        self, pods: Sequence[PodTemplate], given: Mapping[str, Ints], moving: Mapping[str, int]
+        self,
+        pods: Sequence[PodTemplate],
+        given: Mapping[str, Ints],
+        moving: Mapping[str, int],
+        *,
+        plenty: int = _PLENTY,
+        in_each: int = _IN_EACH,
     ) -> set[int]:
         """Identities of the templates of which a pod might find no node, wherever the other pods go. `given`:
-        int64[N] by resource, what those that end hold now; `moving`: what all replacements may hold."""
+        int64[N] by resource, what those that end hold now; `moving`: what all replacements may hold.
+        `plenty`, `in_each`: so many nodes have to keep room, in all and in each domain of its constraints."""
         simulation, number = self._simulation, Counter(map(id, pods))
         state, here = simulation.state, Counter(t.namespace for t in pods)
         every = {id(t): t for t in pods}
@@ -164,10 +171,10 @@ class EnoughRoom:
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
             return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
 
-        def plenty(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
+        def keep(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
             domains = [state.table.domains(key) for key in keys]
             each = ((d.ids == i) & nodes for d in domains for i in np.unique(d.ids[nodes & d.present]))
-            return enough(nodes, asks, _PLENTY + more) and all(enough(n, asks, _IN_EACH + more) for n in each)
+            return enough(nodes, asks, plenty + more) and all(enough(n, asks, in_each + more) for n in each)
 
         for (_, keys, more), templates in alike.items():
             nodes = templates[0][1] & ~self._down
@@ -175,8 +182,8 @@ class EnoughRoom:
             most: dict[str, int] = {}
             for _, asks in asked:
                 most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
-            if not plenty(keys, nodes, most, more):
-                found.update(i for i, asks in asked if not plenty(keys, nodes, asks, more))
+            if not keep(keys, nodes, most, more):
+                found.update(i for i, asks in asked if not keep(keys, nodes, asks, more))
         return found
 
     def may_move(self, groups: Groups) -> Counter[str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from rebalancer.model.node import deleted_after, is_drained, is_going, is_leaving, is_outdated
+from rebalancer.model.node import OF_ITS_NODE, deleted_after, is_drained, is_going, is_leaving, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate, Requests, Volume
 from rebalancer.model.snapshot import Alike, Snapshot, among
 from rebalancer.model.workload import Workload
@@ -23,9 +23,6 @@ from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.policy.pods_to_come import PodsToCome
 from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools
-
-_STAY = ("DaemonSet", "Node")
-"""Owners of pods that are made on their node alone."""
 
 
 class Expelling:
@@ -59,7 +56,7 @@ class Expelling:
             return
         simulation, state = self._simulation, self._simulation.state
         owners = ((p, p.template.controller) for p in state.pods.values() if not p.terminating)
-        moving = ((p.template, p.row, 1) for p, o in owners if o is not None and o[1] not in _STAY)
+        moving = ((p.template, p.row, 1) for p, o in owners if o is not None and o[1] not in OF_ITS_NODE)
         held = simulation.held_by(moving).items()
         shares = (amounts / np.maximum(state.allocatable(r), 1) for r, amounts in held)
         full = np.max([np.zeros(state.table.size), *shares], axis=0)
@@ -79,7 +76,7 @@ class Expelling:
 def _moving(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[Alike]:
     """The pods on these nodes that are not made for them alone."""
     for some in among(snapshot.live, nodes) if nodes else ():
-        if some.owner is None or some.owner.kind not in _STAY:
+        if some.owner is None or some.owner.kind not in OF_ITS_NODE:
             yield some
 
 

@@ -58,6 +58,7 @@ LOOPS = {
     "planner/waves/schedule.py:drop": "each turn drops a move",
     "planner/waves/schedule.py:_arranged": "each turn makes a move, or drops one",
     "planner/waves/schedule.py:_wave": "LARGEST",
+    "planner/cluster/preemptors.py:_find": "each turn has lower priorities",
     "planner/waves/interleavings.py:together": "halves a range",
     "prevention/scale_in.py:settle": "each turn passes an end",
     "prevention/scale_in.py:_values": "back along a way",

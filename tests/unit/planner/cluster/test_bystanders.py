@@ -105,9 +105,10 @@ def test_who_will_have_to_preempt_on_a_node_finds_no_replacement_there(priority:
     assert plan(snapshot(a, b, full, drained, crowded, base, bb)).moves, "without xx"
 
 
-@pytest.mark.parametrize(("drained", "moves"), [(1, 1), (2, 0)])
-def test_a_move_opens_no_second_preemption_where_one_pod_can_preempt_anyway(drained: int, moves: int) -> None:
-    """One of xx preempts low on a-1 in any case. Once web has left a-3, another would preempt there."""
+@pytest.mark.parametrize(("drained", "moves"), [(0, 1), (1, 0), (2, 0)])
+def test_a_move_opens_no_preemption_where_a_pod_can_preempt_anyway(drained: int, moves: int) -> None:
+    """One of xx preempts low on a-1 in any case. Once web has left a-3 it could preempt there: more pods, for
+    all that is known, or such as find no other node; and a second one would."""
     ssd = [node(n).zone("a").cpu(2).label("disk", "ssd") for n in ("a-1", "a-3")]
     rest = node("b-4").zone("b").cpu(2), node("c-5").zone("c").cpu("300m")
     leaves = node("c-2").zone("c").cpu(2).label("disk", "ssd").taint(LEAVES)
