@@ -89,7 +89,8 @@ class SpokenFor:
         self._in_vain: dict[int, list[PodTemplate]] = {}
         state = simulation.state
         pods: list[tuple[Pod, Hashable | None]] = [(p, key_of(p)) for p in leaving if key_of(p) in state.pods]
-        if not pods and not (others := list(others)):
+        others, at_once = list(others), {id(p.template) for p in self._waiting.at_once()}
+        if not (pods or others or at_once):
             return
         pods += [(p, None) for p in others]
         # Of equal ones nobody knows which is on which node.
@@ -111,7 +112,7 @@ class SpokenFor:
             self._comers.append(Comer(pod, row, key, soon))
         nowhere = [p for i, p in enumerate(pods) if i not in placed]
         self._nowhere = [key for _, key in nowhere if key is not None]
-        stuck = (p for p, _ in nowhere if not (p.waits and p.uid))
+        stuck = [p for p, _ in nowhere if id(p.template) in at_once or not (p.waits and p.uid)]
         for p, _ in nowhere:
             alike = self._in_vain.setdefault(id(p.template), [])
             alike += [p.template] * (len(alike) < _ON_A_NODE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 import numpy as np
@@ -47,8 +47,8 @@ class Preemptors:
         self._over, without = over, list(without)
         self._alone = len(without) < 2
         able = list(filter(self.may_preempt, without))
-        # One that has a place by preemption is asked about where none of its kind has none.
-        able.sort(key=lambda p: key_of(p) not in simulation.state.nominated)
+        # Of each kind one that has no place by preemption, and that has not been tried.
+        able.sort(key=lambda p: (key_of(p) not in simulation.state.nominated, not p.unschedulable))
         self.pods, self.number = list({id(p.template): p for p in able}.values()), len(able)
 
     def may_preempt(self, pod: Pod) -> bool:
@@ -62,15 +62,27 @@ class Preemptors:
     @remembered()
     def rows(self, template: PodTemplate) -> Rows:
         """Nodes that had room for it without the pods of lower priority when the plan was begun."""
+        return np.flatnonzero(self._simulation.room(template, self._below(template.priority), ended=True) > 0)
+
+    @remembered(by=int)
+    def _below(self, priority: int) -> dict[str, Ints]:
+        """int64[N] by resource: what pods of lower priority hold."""
         simulation = self._simulation
         on = simulation.state.table.index
         lower = (
             (pod.template, on[pod.node_name], 1)
             for some in among(simulation.snapshot.live, on)
-            if some.template.priority < template.priority
+            if some.template.priority < priority
             for pod in some.pods
         )
-        return np.flatnonzero(simulation.room(template, simulation.held_by(lower), ended=True) > 0)
+        return simulation.held_by(lower)
+
+    def at_once(self) -> Iterator[Pod]:
+        """Those that will preempt within seconds, as they can, and the scheduler has not tried them yet."""
+        for pod in self.pods:
+            tried = pod.unschedulable or key_of(pod) in self._simulation.state.nominated
+            if not tried and self._preempts(pod.template, self.rows(pod.template)):
+                yield pod
 
     def _preempts(self, template: PodTemplate, rows: Rows) -> bool:
         """Whether it may find no node as the simulation stands, as none takes it, or another that waits is

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from tests.support.build import deployment, node, objects, snapshot, stateful_set
+from tests.support.build import deployment, node, objects, pod, snapshot, stateful_set
 
 LEAVES = "ToBeDeletedByClusterAutoscaler"
 
@@ -75,6 +75,17 @@ def test_so_it_is_where_it_preempts_yet_another() -> None:
     assert not plan(snapshot(*every, web(priority=1000), mid)).moves
     assert not plan(snapshot(*every, web(priority=1000), mid_stays)).moves, "mid may go to b-4 itself"
     assert plan(snapshot(*every[:-1], web(priority=1000), mid)).moves, "without xx"
+
+
+def test_so_it_is_where_a_pod_that_has_just_come_preempts_it() -> None:
+    """The scheduler has not tried it yet."""
+    came, near = (objects(pod("xx").requests(cpu="600m").priority(1000)) for _ in range(2))
+    came[0]["status"]["conditions"] = near[0]["status"]["conditions"] = []
+    made = plan(snapshot(*rooms(), web(), low(), FULL, came))
+    assert not made.moves
+    assert all("which a pod to come may preempt" in b.reason.message for b in made.blocked)
+    near[0]["spec"]["affinity"] = objects(pod("xx").near("zone", app="gone"))[0]["spec"]["affinity"]
+    assert plan(snapshot(*rooms(), web(), low(), FULL, near)).moves, "nor can it preempt"
 
 
 @pytest.mark.parametrize(("grows", "moves"), [("500m", 1), ("700m", 0)])
