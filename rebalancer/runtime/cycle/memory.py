@@ -61,6 +61,7 @@ from rebalancer.policy.history.waits import (
 from rebalancer.policy.options import Earlier, Method, Refused
 from rebalancer.policy.release import released
 from rebalancer.runtime.cycle.clock import Clock, LastSent
+from rebalancer.runtime.cycle.gates import Pauses
 from rebalancer.runtime.cycle.owners_that_wait import (
     not_read,
     released_owners,
@@ -146,6 +147,7 @@ class Memory(SharedLedger):
         self._refusals: list[tuple[str, str]] = []
         """Of this cycle: pods (namespace/name) and their owners."""
         self.closed: dict[str, Reason] = {}
+        self._pauses = Pauses()
         """Of this cycle: namespaces in which nothing more is asked for. A right or a webhook may come back at
         any moment."""
         self._looked = False
@@ -266,6 +268,12 @@ class Memory(SharedLedger):
         last = self._clock.latest() + _ON_ITS_WAY
         return min(entry.over_at or last, last)
 
+    def _paused(self, snapshot: Snapshot) -> dict[str, Reason]:
+        """The namespaces that are paused, by a slip of the hand, too."""
+        every = ((n.metadata.name, n.metadata.annotations) for n in snapshot.namespaces.values())
+        asked = ((name, self._pauses.why_not(f"namespace {name}", a, snapshot.now)) for name, a in every)
+        return {name: why for name, why in asked if why is not None}
+
     def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
         """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:
         domains that somebody has taken out. Records when each violation began."""
@@ -285,7 +293,7 @@ class Memory(SharedLedger):
         found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         # A plan goes by the names of what is read.
         found |= {w.key: [*found[o]] for o, sets in unread.items() if o in found for w in sets}
-        closed = held_back(self.ledger, now) | self.closed
+        closed = held_back(self.ledger, now) | self.closed | self._paused(snapshot)
         every = (*snapshot.workloads, *movers.values())
         more = [{w.key: closed[w.namespace] for w in every if w.namespace in closed}]
         there = (*snapshot.nodes, *plan.new_nodes)

@@ -64,7 +64,10 @@ def namespace_refuses(
         return Reason(ReasonCode.OWNER_TERMINATING, say)
     if planned is None:
         return None
+    # Nobody writes a pause that is over: see `Pauses`.
+    pause = live.annotations.get(PAUSE)
     for what, differs in (
+        ("pause", pause is not None and pause != planned.annotations.get(PAUSE)),
         ("annotations", _said(live) != _said(planned)),
         ("labels", live.labels != planned.labels),
     ):
@@ -74,7 +77,7 @@ def namespace_refuses(
 
 
 def _said(namespace: ObjectMeta) -> dict[str, str]:
-    """Its annotations that some rule reads; a pause that is over forbids nothing."""
+    """Its annotations that some rule reads, but for the pause."""
     there = {k: v for k, v in namespace.annotations.items() if k != PAUSE}
     return {**steering(there), **{k: there[k] for k in (*ADDING, *INJECTING) if k in there}}
 

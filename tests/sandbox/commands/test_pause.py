@@ -298,23 +298,29 @@ def test_a_pause_meets_a_running_daemon(server: ApiServer, tmp_path: Path) -> No
         assert d.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("paused", "says"),
+    [
+        (("ConfigMap", "rebalancer-brake", "default"), "whose end was past when it was written"),
+        (("Namespace", "default", None), "(paused-by-annotation)"),
+    ],
+    ids=["all", "a namespace"],
+)
 def test_a_pause_that_is_written_with_a_past_end_meets_a_running_daemon(
-    server: ApiServer, tmp_path: Path
+    server: ApiServer, tmp_path: Path, paused: tuple[str, str, str | None], says: str
 ) -> None:
     """Nobody writes a pause that is over: the year is a slip."""
     past = {PAUSE: "2001-01-01T00:00:00Z incident 4711"}
     slow = BRISK.replace("perSecond: 0", "perSecond: 0.2").replace("interval: 1s", "interval: 2s")
     with moving(server), daemon(server, tmp_path, slow, "--execute") as d:
         until(lambda: evictions(server) == 1)
-        server.store.modify(
-            "ConfigMap",
-            "rebalancer-brake",
-            "default",
-            lambda o: o["metadata"].setdefault("annotations", {}).update(past),
-        )
-        until(lambda: "whose end was past when it was written" in d.said() or evictions(server) == 4)
+        server.store.modify(*paused, lambda o: o["metadata"].setdefault("annotations", {}).update(past))
+        until(lambda: says in d.said() or evictions(server) == 4)
         assert evictions(server) < 4
-        assert call(server, tmp_path, "resume").returncode == 0
+        if paused[0] == "ConfigMap":
+            assert call(server, tmp_path, "resume").returncode == 0
+        else:
+            server.store.modify(*paused, lambda o: o["metadata"]["annotations"].pop(PAUSE))
         until(lambda: evictions(server) == 4)
         assert d.end() == 0
 

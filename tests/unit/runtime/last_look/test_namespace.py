@@ -9,10 +9,12 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import EVICT, PAUSE
 from rebalancer.runtime.last_look.look import namespace_refuses
 
+OVER = "2001-01-01T00:00:00Z"
 CASES = {
     "a pause that has begun holds": ({}, {PAUSE: "true"}, ReasonCode.PAUSED_BY_ANNOTATION),
     "a pause that is lifted forbids nothing": ({PAUSE: "true"}, {}, None),
-    "a pause that has ended forbids nothing": ({}, {PAUSE: "2001-01-01T00:00:00Z"}, None),
+    "a pause that has ended forbids nothing": ({PAUSE: OVER}, {PAUSE: OVER}, None),
+    "one that was over when it was written does": ({}, {PAUSE: OVER}, ReasonCode.CHANGED_SINCE_PLAN),
     "a protection that has come changes the plan": ({}, {EVICT: "false"}, ReasonCode.CHANGED_SINCE_PLAN),
     "a remark is nothing": ({}, {"team": "shop"}, None),
 }
