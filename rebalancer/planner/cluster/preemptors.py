@@ -196,10 +196,10 @@ class PushedOut:
                 and some.owner.kind not in OF_ITS_NODE
             ]
             places = [(p.template, on[p.node_name], 1) for some in every for p in some.pods]
-            # Each takes one node.
+            # Each clears one node at most.
             held = simulation.held_by(places)
-            coming.update({r: number * int(amounts.max()) for r, amounts in held.items()})
-            number *= max(Counter(row for _, row, _ in places).values(), default=0)
+            coming.update({r: int(min(number * n.max(), n.sum())) for r, n in held.items()})
+            number = min(number * max(Counter(at for _, at, _ in places).values(), default=0), len(places))
             new = [some.one for some in every if id(some.template) not in found]
             found |= {id(p.template): p for p in new}
             first = list(filter(self._preemptors.may_preempt, homeless(new)))
