@@ -25,7 +25,7 @@ from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal, reason
 from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
-from rebalancer.policy.caps import Caps
+from rebalancer.policy.caps import PER_DAY, Caps
 from rebalancer.policy.new_pods import making
 from rebalancer.policy.owners import not_looked_at, unread_annotations
 from rebalancer.policy.pods_to_come import PodsToCome
@@ -97,9 +97,26 @@ def _not_worth_it(made: Plan, least: float) -> dict[str, Reason]:
 
 def _whole(view: View, options: PlanOptions) -> Plan:
     made = _planned(view, options)
+    if spent := _spent(made):
+        # Others may mend until tomorrow what these share with them.
+        left_alone = {**options.policy.waiting_owners, **spent}
+        by_others = replace(options, policy=replace(options.policy, waiting_owners=left_alone))
+        other = _planned(view_of(view.snapshot, by_others), by_others)
+        made = max(made, other, key=lambda found: len(found.allowed))
     if made.moves or not options.policy.into_new_nodes:
         return made
     return into_new_node(view, options, made, lambda s, o: _planned(view_of(s, o), o))
+
+
+def _spent(made: Plan) -> dict[str, Reason]:
+    """Owners that have had their evictions of the day, and whose moves mend constraints of others, too."""
+    able = {m.owner.key for m in made.allowed}
+    return {
+        m.owner.key: m.waits
+        for m in made.moves
+        if m.waits is not None and PER_DAY in m.waits.numbers and m.owner.key not in able
+        if any(len(made.constraints[i].workloads) > 1 for i in m.fixes)
+    }
 
 
 @bulk_work()

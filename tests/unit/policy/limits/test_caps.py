@@ -201,6 +201,23 @@ def test_moves_of_the_plan_itself_free_a_cap_a_day_later() -> None:
     assert [end_of(r) for r in found if r is not None] == [1000 + 86_400] * (len(found) - 2)
 
 
+@pytest.mark.parametrize("spent", ["api", "web"])
+def test_others_mend_what_an_owner_shares_with_them_that_has_had_its_evictions_of_the_day(spent: str) -> None:
+    shared = [
+        workload(name).labels(team="shop").spread("zone", selector={"team": "shop"}).placed({"a-0": 2})
+        for name in ("api", "web")
+    ]
+    earlier = Earlier(last_day={owner_id(f"ReplicaSet/default/{spent}"): ((100.0, 4),)})
+    policy = PolicyOptions(max_per_owner_per_day=number(4), earlier=earlier)
+    found = plan(snapshot(*nodes(a=1, b=1), *shared), PlanOptions(policy=policy))
+    assert [m.owner.metadata.name for m in found.allowed] == [{"api": "web", "web": "api"}[spent]] * 2
+    alone = plan(
+        snapshot(*nodes(a=1, b=1), workload(spent).spread("zone").placed({"a-0": 2})),
+        PlanOptions(policy=policy),
+    )
+    assert [m.waits is not None for m in alone.moves] == [True], "it waits, and the plan says so"
+
+
 def test_a_cap_does_not_shrink_while_it_is_used() -> None:
     """Half of the eight pods that ran on a-0 before two were evicted."""
     s = world()
