@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -16,9 +16,10 @@ from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.groups import Groups, conflicts_at_all
+from rebalancer.planner.cluster.groups import Groups, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.constraint import Constraint
 
 _CHOICES = 256
 """Choices of several pods, so many of each kind, that are told apart."""
@@ -148,42 +149,87 @@ class EnoughRoom:
         int64[N] by resource, what those that end hold now; `moving`: what all replacements may hold.
         `plenty`, `in_each`: so many nodes have to keep room, in all and in each domain of its constraints."""
         simulation, number = self._simulation, Counter(map(id, pods))
-        state, here = simulation.state, Counter(t.namespace for t in pods)
+        here = Counter(t.namespace for t in pods)
         every = {id(t): t for t in pods}
         coming, found = Counter(moving), set[int]()
         # Those that differ in what they ask for only are judged by the largest amounts first.
-        alike: dict[tuple[int, tuple[str, ...], int], list[tuple[PodTemplate, Bools]]] = defaultdict(list)
+        alike: dict[Hashable, list[tuple[PodTemplate, list[Bools], int]]] = defaultdict(list)
         for i, t in every.items():
             coming.update({r: n * number[i] for r, n in self.takes(t).items()})
-            keys = tuple(sorted({c.topology_key for c in state.constraints(t, hard=True)} - {HOSTNAME}))
-            if not self.couples(t, number[i]):
-                nodes = simulation.static(t)
-                alike[id(nodes), keys, 0].append((t, nodes))
-            elif _only_repels(t):
-                # Each that comes may close one node to it.
-                nodes = simulation.framework(t).feasible(t, spread=False)
-                alike[i, keys, here[t.namespace]].append((t, nodes))
-            else:
+            if (open_ := self._open(t, number[i])) is None:
                 found.add(i)
+                continue
+            nodes, domains, closing = open_
+            # Each that comes, or is moved, may close one node to it.
+            more = here[t.namespace] + moving.get(PODS, 0) if closing else 0
+            alike[id(nodes), tuple(map(id, domains)), more].append((t, [nodes, *domains], more))
         free = {r: simulation.free(r, ended=True) + given.get(r, 0) for r in coming}
         free |= self.places(every.values())
 
         def enough(nodes: Bools, asks: Mapping[str, int], wanted: int) -> bool:
             return never_filled(np.flatnonzero(nodes), free, asks, coming) >= wanted
 
-        def keep(keys: Iterable[str], nodes: Bools, asks: Mapping[str, int], more: int) -> bool:
-            domains = [state.table.domains(key) for key in keys]
-            each = ((d.ids == i) & nodes for d in domains for i in np.unique(d.ids[nodes & d.present]))
+        def keep(within: Sequence[Bools], asks: Mapping[str, int], more: int) -> bool:
+            nodes, *each = within
             return enough(nodes, asks, plenty + more) and all(enough(n, asks, in_each + more) for n in each)
 
-        for (_, keys, more), templates in alike.items():
-            nodes = templates[0][1] & ~self._down
-            asked = [(id(t), self.asks(t)) for t, _ in templates]
+        for templates in alike.values():
+            _, (nodes, *domains), more = templates[0]
+            nodes = nodes & ~self._down
+            within = [nodes, *(nodes & domain for domain in domains)]
+            asked = [(id(t), self.asks(t)) for t, *_ in templates]
             most: dict[str, int] = {}
             for _, asks in asked:
                 most |= {r: max(a, most.get(r, 0)) for r, a in asks.items()}
-            if not keep(keys, nodes, most, more):
-                found.update(i for i, asks in asked if not keep(keys, nodes, asks, more))
+            if not keep(within, most, more):
+                found.update(i for i, asks in asked if not keep(within, asks, more))
+        return found
+
+    def _open(self, template: PodTemplate, number: int) -> tuple[Bools, Sequence[Bools], bool] | None:
+        """bool[N]: nodes that stay open to so many pods of a template by all but room, whatever the counts
+        of its constraints are; the nodes of each of its domains, of which it needs some in each; and whether
+        each of the others may close one of these nodes, wherever it comes. None: that is not known."""
+        simulation, state = self._simulation, self._simulation.state
+        hard, keys = state.constraints(template, hard=True), self._repelled(template)
+        wide = [c for c in hard if c.topology_key != HOSTNAME]
+        couples = self.couples(template, number)
+        if len(wide) > 1 or not keys <= {HOSTNAME} or (couples and not _only_repels(template)):
+            return None
+        nodes, domains = simulation.static(template), list[Bools]()
+        if keys or couples:
+            nodes = simulation.framework(template).feasible(template, spread=False)
+        for c in hard:
+            if c.topology_key == HOSTNAME:
+                # The lowest count may be 0 at any time: where a pod has left a node that is shut, say.
+                own = c.counts(template.namespace, template.labels)
+                nodes = nodes & (state.counts(c.namespace, c.selector) + own <= c.max_skew)
+            else:
+                domains = self._domains(c, simulation.shared.of(state.eligible(template, c)))
+                if len(domains) < c.min_domains:
+                    return None
+        return simulation.shared.of(nodes), domains, bool(len(wide) < len(hard) or keys or couples)
+
+    @remembered(by=lambda constraint, eligible: (constraint.topology_key, id(eligible)))
+    def _domains(self, constraint: Constraint, eligible: Bools) -> list[Bools]:
+        """bool[N] for each domain of the constraint over the eligible nodes: its nodes."""
+        domains = self._simulation.state.table.domains(constraint.topology_key)
+        ids = np.unique(domains.ids[eligible & domains.present])
+        return [domains.ids == i for i in ids]
+
+    def _repelled(self, template: PodTemplate) -> set[str]:
+        """The topology keys by which required anti-affinity of others may keep its pod off."""
+        some = chain(*(self._repelling.get(n, ()) for n in (template.namespace, "")))
+        return set(chain.from_iterable(repels(other, template) for other in some))
+
+    @cached_property
+    def _repelling(self) -> Mapping[str, Sequence[PodTemplate]]:
+        """By namespace, or "" for several: templates of pods that are to keep others off."""
+        found: dict[str, list[PodTemplate]] = defaultdict(list)
+        for t in {id(some.template): some.template for some in self._simulation.snapshot.live}.values():
+            anti = t.affinity.pod_anti_affinity if t.affinity is not None else None
+            if anti is not None and anti.required:
+                near = not any(term.namespaces or term.namespace_selector for term in anti.required)
+                found[t.namespace if near else ""].append(t)
         return found
 
     def may_move(self, groups: Groups) -> Counter[str]:

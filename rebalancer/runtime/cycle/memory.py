@@ -146,8 +146,8 @@ class Memory(SharedLedger):
         self._began = 0
         self._refusals: list[tuple[str, str]] = []
         """Of this cycle: pods (namespace/name) and their owners."""
-        self.closed: dict[str, Reason] = {}
         self._pauses = Pauses()
+        self.closed: dict[str, Reason] = {}
         """Of this cycle: namespaces in which nothing more is asked for. A right or a webhook may come back at
         any moment."""
         self._looked = False

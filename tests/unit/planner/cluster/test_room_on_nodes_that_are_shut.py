@@ -1,0 +1,96 @@
+"""Pods to come to which most nodes are shut, whatever room these have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.planner import plan
+from tests.support.build import deployment, node, snapshot
+
+LEAVES = "ToBeDeletedByClusterAutoscaler"
+MANY = 18
+"""Nodes with room, more than are asked about one by one."""
+
+
+def many(zone: str = "c") -> list[Any]:
+    return [node(f"{zone}-{i + 10}").zone(zone).cpu(4) for i in range(MANY)]
+
+
+def one_on_each(**more: int) -> dict[str, int]:
+    return {f"c-{i + 10}": 1 for i in range(MANY)} | more
+
+
+@pytest.mark.parametrize(("taints", "moves"), [("Ignore", 0), ("Honor", 1)])
+def test_a_drained_pod_needs_the_one_node_without_a_pod_of_its_own(taints: str, moves: int) -> None:
+    """c-10 has two of web, c-2 has to go: until it has gone it counts as an empty node, and web's next pod
+    can go to an empty one alone."""
+    new, drained = node("c-3").zone("c").cpu(4), node("c-2").zone("c").cpu(4).taint(LEAVES)
+
+    def web(**placed: int) -> Any:
+        spread = deployment("web").requests(cpu="500m").spread("hostname", 1, taints_policy=taints)
+        return spread.placed(one_on_each(**{"c-10": 2, **placed}))
+
+    assert len(plan(snapshot(*many(), new, drained, web(**{"c-2": 1}))).moves) == moves
+    assert plan(snapshot(*many(), new, web())).moves, "without the drain"
+
+
+def beside(*others: Any) -> list[Any]:
+    """web's replacement can go to b-4 alone, which has room for one more pod."""
+    web = deployment("web").requests(cpu="250m").spread("zone", 1).placed({"a-3": 2, "c-5": 1})
+    full = deployment("full").requests(cpu="1500m").placed({"a-3": 1, "b-4": 1})
+    return [
+        node("a-3").zone("a").cpu(2),
+        node("b-4").zone("b").cpu(2),
+        node("c-5").zone("c").cpu("250m"),
+        *many(),
+        web,
+        full,
+        *others,
+    ]
+
+
+def leaves(api: Any) -> list[Any]:
+    return [node("c-2").zone("c").cpu(2).taint(LEAVES), api.placed({"c-2": 1})]
+
+
+SHUT: dict[str, tuple[list[Any], int]] = {
+    "nobody comes": ([], 1),
+    "one comes that all nodes take": (leaves(deployment("api").requests(cpu="500m")), 1),
+    "by counts": (
+        [
+            node("c-2").zone("c").cpu(2).taint(LEAVES),
+            deployment("api").requests(cpu="400m").spread("hostname", 1).placed(one_on_each(**{"c-2": 1})),
+        ],
+        0,
+    ),
+    "by others that keep it off": (
+        [
+            deployment("far").requests(cpu="100m").away_from("hostname", app="api").placed(one_on_each()),
+            *leaves(deployment("api").requests(cpu="500m")),
+        ],
+        0,
+    ),
+    "by one that keeps it off the zone": (
+        [
+            deployment("far").requests(cpu="100m").away_from("zone", app="api").placed({"c-10": 1}),
+            *leaves(deployment("api").requests(cpu="500m")),
+        ],
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("others", "moves"), SHUT.values(), ids=SHUT)
+def test_the_last_node_that_is_open_to_it_is_left_to_it(others: list[Any], moves: int) -> None:
+    made = plan(snapshot(*beside(*others)))
+    assert len(made.moves) == moves, [b.reason.message for b in made.blocked]
+
+
+def test_a_zone_whose_only_node_is_drained_counts_as_an_empty_one() -> None:
+    """The next pod of c-0 can go to b alone, until its replacement has come there."""
+    drained = node("c-0").zone("c").cpu(4).taint(LEAVES)
+    web = deployment("web").requests(cpu="500m").spread("zone", 1).placed({"a-10": 1, "a-11": 1, "c-0": 1})
+    assert not plan(snapshot(many("a"), many("b"), drained, web)).moves
+    assert plan(snapshot(many("a"), many("b"), node("c-0").zone("c").cpu(4), web)).moves, "without the drain"
