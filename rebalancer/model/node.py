@@ -286,6 +286,8 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 """Annotation of pods and nodes that Karpenter leaves where they are."""
 CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
 """A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
+_PASSING = LEAVING_TAINTS | OUTDATED_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
+_BY_KUBERNETES = "node.kubernetes.io/"
 INITIALIZED = "karpenter.sh/initialized"
 
 
@@ -600,3 +602,13 @@ class DeviceClass(Struct, frozen=True, rename="camel", eq=False):
         """The extended resources that it stands for, one of them by its own name."""
         own = f"{IMPLICIT}{self.metadata.name}"
         return tuple(filter(None, (self.spec.extended_resource_name, own)))
+
+
+def lasting_spec(node: Node) -> NodeSpec:
+    """The node's spec without what tells of its present state: cordons, and taints that come and go."""
+    taints = tuple(
+        t
+        for t in node.spec.taints
+        if t.key not in _PASSING and not t.key.startswith((_BY_KUBERNETES, *STARTING_PREFIXES))
+    )
+    return NodeSpec(taints=taints)

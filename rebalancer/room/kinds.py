@@ -16,17 +16,12 @@ from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import (
-    CANDIDATE_TAINT,
     HOSTNAME,
-    LEAVING_TAINTS,
     OF_ITS_NODE,
-    OUTDATED_TAINTS,
     REGION,
-    STARTING_PREFIXES,
-    STARTING_TAINTS,
     ZONE,
     Node,
-    NodeSpec,
+    lasting_spec,
 )
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
@@ -40,9 +35,6 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.spread.constraint import Constraint
 
 # A snapshot with more nodes, or with larger ones.
-
-_PASSING = LEAVING_TAINTS | OUTDATED_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
-_BY_KUBERNETES = "node.kubernetes.io/"
 
 
 def with_nodes(snapshot: Snapshot, added: Sequence[tuple[str, Node, Mapping[str, str]]]) -> Snapshot:
@@ -81,16 +73,6 @@ def enlarged(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot
         return replace(node, status=replace(node.status, allocatable=quantities))
 
     return replace(snapshot, nodes=tuple(larger(n) if n.name == name else n for n in snapshot.nodes))
-
-
-def lasting_spec(node: Node) -> NodeSpec:
-    """The node's spec without what tells of its present state: cordons, and taints that come and go."""
-    taints = tuple(
-        t
-        for t in node.spec.taints
-        if t.key not in _PASSING and not t.key.startswith((_BY_KUBERNETES, *STARTING_PREFIXES))
-    )
-    return NodeSpec(taints=taints)
 
 
 def _copy(name: str, like: Node, labels: Mapping[str, str]) -> Node:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import PODS, ClusterState
-from rebalancer.model.node import Taint
+from rebalancer.model.node import Taint, lasting_spec
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -29,7 +29,6 @@ from rebalancer.room.kinds import (
     belongs_to_node,
     enlarged,
     kinds,
-    lasting_spec,
     named,
     useful,
     with_nodes,

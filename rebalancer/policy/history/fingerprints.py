@@ -9,7 +9,7 @@ So a digest says by which recipe it was made, and only those of one recipe tell 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rebalancer import __version__
 from rebalancer.bulk_work import remembered
-from rebalancer.model.node import HOSTNAME, Node
+from rebalancer.model.node import HOSTNAME, Node, NodeSpec, lasting_spec
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.workload import HASHES, Workload
 from rebalancer.spread.constraint import Constraint
@@ -69,6 +69,18 @@ class Fingerprints:
         ]
         own, beside = (sha256(p).hexdigest()[:_LENGTH] for p in (template, msgspec.json.encode(rested)))
         return f"{recipe(PodTemplate)}:{own}.{beside}"
+
+    def again(self, digest: str, owner: Workload, nodes: Iterable[str]) -> str:
+        """The digest now. Or what it will be once nodes that are shut for a while are open again, if that is
+        this one: a cordon changes nothing for good."""
+        nodes = tuple(nodes)
+        now = self.of(owner, nodes)
+        return digest if digest not in ("", now) and self._opened.of(owner, nodes) == digest else now
+
+    @cached_property
+    def _opened(self) -> Fingerprints:
+        every = self._nodes.values()
+        return Fingerprints(replace(n, spec=lasting_spec(n)) if n.spec != NodeSpec() else n for n in every)
 
     @remembered(by=lambda owner: owner.key)
     def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:

@@ -285,7 +285,8 @@ class Memory(SharedLedger):
             kind, namespace, name = entry.owner.split("/", 2)
             found = snapshot.workloads_by_name.get((kind, namespace, name))
             found = found or next(iter(unread.get(entry.owner, ())), None) or movers.get(entry.owner)
-            return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
+            rested = entry.node, entry.predicted
+            return prints.again(entry.cluster, found, rested) if found is not None else ""
 
         self._judged = self._clock.monotonic()
         self._note_left(plan)

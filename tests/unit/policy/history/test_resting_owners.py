@@ -207,6 +207,26 @@ def test_a_fingerprint_changes_when(things: list[Any]) -> None:
     assert fingerprint(*things) != fingerprint(*nodes(a=1, b=1), web())
 
 
+@pytest.mark.parametrize(
+    ("things", "is_what_it_was"),
+    [
+        ([*nodes(a=1), node("b-0").zone("b").cordoned()], True),
+        ([node("a-0").zone("a").taint("karpenter.sh/disrupted"), *nodes(b=1)], True),
+        ([*nodes(a=1), node("b-0").zone("b").taint("batch")], False),
+        ([*nodes(a=1), node("b-0").zone("c").cordoned()], False),
+        ([*nodes(a=1)], False),
+    ],
+    ids=["cordoned", "about to go", "for others from now on", "in another zone, too", "gone"],
+)
+def test_what_a_move_rested_on_is_what_it_was_while_a_node_is_shut_for_a_while(
+    things: list[Any], is_what_it_was: bool
+) -> None:
+    digest = fingerprint(*nodes(a=1, b=1), web())
+    s = snapshot(*things, web().placed({"a-0": 1}))
+    owner = next(w for w in s.workloads if w.kind == "Deployment")
+    assert (Fingerprints(s.nodes).again(digest, owner, ("a-0", "b-0")) == digest) is is_what_it_was
+
+
 def test_where_each_node_is_a_domain_a_new_one_changes_no_fingerprint() -> None:
     def of(**per_zone: int) -> str:
         return fingerprint(*nodes(**per_zone), web(key="hostname"))
