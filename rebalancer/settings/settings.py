@@ -430,7 +430,8 @@ class Evictions(Group):
     last replacement; a percentage is of its replicas, rounded down. At least one always may. 10%, because a
     workload with or without a budget should not feel it. Budgets and a Deployment's maxUnavailable (0 counts
     as one) hold too. Pods that are unavailable already count: a Ready pod stays while there are as many as
-    maxUnavailable allows, or without a Deployment this setting, and so does the last Ready one."""
+    maxUnavailable allows, or without a Deployment this setting, and so does the last Ready one. A single
+    replica that is Ready may go: policy.minReplicas: 2 keeps it."""
     method: Literal["evict", "replaceFirst", "auto"] = "evict"
     """How a pod is moved. evict: by the Eviction API; its owner then makes another. replaceFirst: its
     ReplicaSet lets go of it and makes another, and it is evicted when that one is available; pods whose
