@@ -209,7 +209,8 @@ class AgreementWatch:
         self._built_at = began
         self._agreement = Agreement(replace(snapshot, pods=pods), config)
         self._tell_it(self._agreement, changes)
-        if lost or None in first.values():
+        if lost or any(pod is None or not pod.waits for pod in first.values()):
+            # What those were before that did not wait is not known: not ending yet, say.
             self._agreement.given_up()
             self._agreement.begin()
         ended = self._monotonic()

@@ -137,3 +137,26 @@ def test_a_state_that_is_built_as_nodes_open_says_nothing_of_what_was_decided_be
         now += 0.5
     assert told
     assert {c.result for c in told} <= {Result.AGREES, Result.UNCLEAR}
+
+
+@pytest.mark.parametrize(("ends", "results"), [(5.0, []), (5.5, [Result.AGREES])])
+def test_a_rollouts_old_pod_that_ends_within_the_first_look_after_quiet_is_no_disagreement(
+    ends: float, results: list[Result]
+) -> None:
+    """Two pods were in each zone when the new one was placed, of which one in zone a ends a moment later."""
+    places = [pod(f"web-{i}").on(f"{z}1").labels(app="web").spread("zone", 1) for i, z in enumerate("aabbcc")]
+    machines = [node(f"{z}1").zone(z) for z in "abc"]
+    every = snapshot(*machines, *places, pod("new").labels(app="web").spread("zone", 1))
+    pods = {p.name: p for p in every.pods}
+    cache: Any = Cache(replace(every, pods=tuple(p for p in every.pods if p.name != "new")))
+    now, told = 0.0, list[Comparison]()
+    watch = AgreementWatch(cache, lambda: None, told.append, now=lambda: now, monotonic=lambda: now)
+    while now < 30:
+        if now == 5.0:
+            cache.see(pods["new"])
+            cache.see(replace(pods["new"], node_name="c1"))
+        if now == ends:
+            cache.see(replace(pods["web-0"], deleted=5.0))
+        watch.look()
+        now += 0.5
+    assert [c.result for c in told] == results
