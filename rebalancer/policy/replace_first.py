@@ -15,7 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import OwnerReference, is_leaving, is_outdated
+from rebalancer.model.node import is_leaving, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector, canonical
@@ -25,6 +25,7 @@ from rebalancer.policy.annotations import METHOD, METHOD_WORDS
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.release import mark_of
 from rebalancer.spread.constraint import Constraint, resolve
 
 _ADOPTS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -222,12 +223,10 @@ class ReplaceFirst:
         for there, selector in self._affinities.get(key, ()):
             if (there is None or namespace in there) and _asks(selector, key, left.labels):
                 yield "an affinity of pods asks for"
-        for ref, constraint in self._spread.get(key, ()):
+        for made_by, constraint in self._spread.get(key, ()):
             # Those of its own ReplicaSet are what the plan is about: the engine counts with them.
             counted = constraint.counts(namespace, labels) != constraint.counts(namespace, left.labels)
-            mine = pod.owner
-            own = ref is not None and mine is not None and (ref.uid, ref.name) == (mine.uid, mine.name)
-            if counted and not own:
+            if counted and not (made_by and made_by == _made_by(pod)):
                 yield "a spread constraint of other pods asks for"
         for user in self._options.label_users.found if self._options.label_users is not None else ():
             # In any namespace: network policies and monitors select the pods of others too.
@@ -275,15 +274,21 @@ class ReplaceFirst:
         return found
 
     @cached_property
-    def _spread(self) -> Mapping[str, list[tuple[OwnerReference | None, Constraint]]]:
-        """By label: the spread constraints that ask for it, each with the owner of its pods."""
-        found: dict[str, list[tuple[OwnerReference | None, Constraint]]] = defaultdict(list)
+    def _spread(self) -> Mapping[str, list[tuple[str, Constraint]]]:
+        """By label: the spread constraints that ask for it, each with who made its pods (`_made_by`)."""
+        found: dict[str, list[tuple[str, Constraint]]] = defaultdict(list)
         for group in self._snapshot.live:
             for written in group.template.spread:
                 constraint = resolve(written, group.template)
                 for r in constraint.selector.requirements if constraint.selector is not None else ():
-                    found[r.key].append((group.owner, constraint))
+                    found[r.key].append((_made_by(group.one), constraint))
         return found
+
+
+def _made_by(pod: Pod) -> str:
+    """The uid of who made the pod: of a released one the ReplicaSet that has let it go; "" if nobody did."""
+    mark = mark_of(pod.annotations, pod.uid) if pod.owner is None else None
+    return pod.owner.uid if pod.owner is not None else mark.replica_set if mark is not None else ""
 
 
 def _asks(selector: Selector, key: str, left: Mapping[str, str]) -> bool:

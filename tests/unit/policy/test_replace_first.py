@@ -10,8 +10,19 @@ from msgspec.structs import replace
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import LabelUser, LabelUsers, PolicyOptions
+from rebalancer.policy.release import MARK, Mark
 from rebalancer.policy.replace_first import Release, adopter, without_label
-from tests.support.build import claim, deployment, nodes, pdb, replica_set, stateful_set, volume, workload
+from tests.support.build import (
+    claim,
+    deployment,
+    nodes,
+    objects,
+    pdb,
+    replica_set,
+    stateful_set,
+    volume,
+    workload,
+)
 from tests.support.build.base import metadata
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import cluster, patched, pods
@@ -219,6 +230,33 @@ def test_its_own_revision_key_is_no_hindrance() -> None:
     assert of(patched("Pod", {"spec": {"topologySpreadConstraints": written}}, web(), FULL)) == HASH
 
 
+@pytest.mark.parametrize(("by", "no"), [("its own", ""), ("another", "a spread constraint of other pods")])
+def test_nor_is_it_once_its_replica_set_has_let_it_go(by: str, no: str) -> None:
+    """The API server has added the key to the selector, in each pod."""
+    found = objects(web(), FULL)
+    every = [o for o in found if o["kind"] == "Pod"]
+    meta, [owner] = every[0]["metadata"], every[0]["metadata"].pop("ownerReferences")
+    asks = {"key": HASH, "operator": "In", "values": [meta["labels"][HASH]]}
+    for o in every:
+        o["spec"]["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "matchLabelKeys": [HASH],
+                "labelSelector": {"matchLabels": {"app": "web"}, "matchExpressions": [asks]},
+            }
+        ]
+    mark = Mark(HASH, meta["labels"][HASH], owner["uid"] if by == "its own" else "x", meta["uid"], 1)
+    meta.setdefault("annotations", {})[MARK] = str(mark)
+    s = cluster(found)
+    pod = next(p for p in s.pods if p.uid == meta["uid"])
+    reason = Evictable(s, FIRST).replace_first.asked_for(pod, HASH)
+    said = reason.message if reason is not None else ""
+    assert bool(said) == bool(no), said
+    assert no in said
+
+
 def test_kinds_that_may_not_be_read_could_ask_for_the_label() -> None:
     assert "Service may not be read" in of(web(), FULL, refused=("Service", "ResourceQuota"))
 
@@ -299,7 +337,9 @@ def test_a_release_that_was_planned_is_judged_again_by_its_own_label(
 ) -> None:
     snapshot = cluster(web(), *things)
     reason = Evictable(snapshot, options).replace_first.why_not(pods(snapshot, "web")[0], HASH)
-    assert (no in reason.message) if reason is not None else not no
+    said = reason.message if reason is not None else ""
+    assert bool(said) == bool(no), said
+    assert no in said
 
 
 def test_who_would_adopt_a_pod_is_asked_of_any_list_of_workloads() -> None:
