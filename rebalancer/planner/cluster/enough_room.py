@@ -16,7 +16,7 @@ from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.groups import Groups, conflicts_at_all, repels
+from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Bools, Ints, Rows
 from rebalancer.spread.constraint import Constraint
@@ -99,6 +99,7 @@ class EnoughRoom:
 
     def __init__(self, simulation: Simulation, down: Bools) -> None:
         self._simulation, self._down = simulation, down
+        self._movers: list[tuple[int, list[PodTemplate]]] = []
 
     @remembered()
     def _attached_by(self, template: PodTemplate) -> dict[str, int]:
@@ -144,12 +145,14 @@ class EnoughRoom:
         *,
         plenty: int = _PLENTY,
         in_each: int = _IN_EACH,
+        others: int | None = None,
     ) -> set[int]:
         """Identities of the templates of which a pod might find no node, wherever the other pods go. `given`:
         int64[N] by resource, what those that end hold now; `moving`: what all replacements may hold.
-        `plenty`, `in_each`: so many nodes have to keep room, in all and in each domain of its constraints."""
+        `plenty`, `in_each`: so many nodes have to keep room, in all and in each domain of its constraints.
+        `others`: so many pods may close one node each to it; None: as many of these, and of those that may
+        move, as can at all."""
         simulation, number = self._simulation, Counter(map(id, pods))
-        here = Counter(t.namespace for t in pods)
         every = {id(t): t for t in pods}
         coming, found = Counter(moving), set[int]()
         # Those that differ in what they ask for only are judged by the largest amounts first.
@@ -160,8 +163,10 @@ class EnoughRoom:
                 found.add(i)
                 continue
             nodes, domains, closing = open_
-            # Each that comes, or is moved, may close one node to it.
-            more = here[t.namespace] + moving.get(PODS, 0) if closing else 0
+            more = 0
+            if closing:
+                able = [(every[j], n) for j, n in number.items()] if others is None else ()
+                more = self._closing(t, able) if others is None else others
             alike[id(nodes), tuple(map(id, domains)), more].append((t, [nodes, *domains], more))
         free = {r: simulation.free(r, ended=True) + given.get(r, 0) for r in coming}
         free |= self.places(every.values())
@@ -232,6 +237,19 @@ class EnoughRoom:
                 found[t.namespace if near else ""].append(t)
         return found
 
+    def _closing(self, template: PodTemplate, able: Iterable[tuple[PodTemplate, int]]) -> int:
+        """How many of these pods, and of those that may move, may each close one node to a pod."""
+        hosts = [
+            c for c in self._simulation.state.constraints(template, hard=True) if c.topology_key == HOSTNAME
+        ]
+
+        def closes(other: PodTemplate) -> bool:
+            counted = any(c.counts(other.namespace, other.labels) for c in hosts)
+            return counted or can_conflict(template, other)
+
+        found = sum(n for other, n in able if closes(other))
+        return found + sum(n for n, movers in self._movers if any(map(closes, movers)))
+
     def may_move(self, groups: Groups) -> Counter[str]:
         """What all replacements of the plan may hold together, by resource: for each constraint as many of
         its largest as it takes to spread them evenly."""
@@ -244,10 +262,13 @@ class EnoughRoom:
                 over, lacking = (np.floor(d).clip(min=0).sum() for d in (above, -above))
                 number[g.index] = int(max(over, lacking))
         most: dict[int, dict[str, int]] = defaultdict(dict)
+        movers: dict[int, dict[int, PodTemplate]] = defaultdict(dict)
         for some in self._simulation.snapshot.live if number else ():
             for i in number.keys() & groups.carried(some.template):
+                movers[i][id(some.template)] = some.template
                 for r, amount in self.takes(some.template).items():
                     most[i][r] = max(amount, most[i].get(r, 0))
+        self._movers = [(number[i], [*some.values()]) for i, some in movers.items()]
         for i, amounts in most.items():
             found.update({r: number[i] * amount for r, amount in amounts.items()})
         return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.bulk_work import remembered
 from rebalancer.engine.framework import would_preempt
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import OF_ITS_NODE
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import among
@@ -181,7 +182,7 @@ class PushedOut:
         def homeless(pods: Iterable[Pod]) -> list[Pod]:
             every = {id(p.template): p for p in pods}
             templates = [p.template for p in every.values()]
-            lost = enough.scarce(templates, self._given, coming, plenty=1, in_each=1)
+            lost = enough.scarce(templates, self._given, coming, plenty=1, in_each=1, others=coming[PODS])
             return [p for i, p in every.items() if i in lost]
 
         first, number = self._preemptors.pods, self._preemptors.number

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
+from rebalancer.planner.cluster.bystanders import SpokenFor
 from tests.support.build import deployment, node, snapshot
 
 LEAVES = "ToBeDeletedByClusterAutoscaler"
@@ -94,3 +95,18 @@ def test_a_zone_whose_only_node_is_drained_counts_as_an_empty_one() -> None:
     web = deployment("web").requests(cpu="500m").spread("zone", 1).placed({"a-10": 1, "a-11": 1, "c-0": 1})
     assert not plan(snapshot(many("a"), many("b"), drained, web)).moves
     assert plan(snapshot(many("a"), many("b"), node("c-0").zone("c").cpu(4), web)).moves, "without the drain"
+
+
+def test_only_pods_that_can_shut_a_node_to_it_count_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 24 has a pod that has to leave, two that are moved, and 31 nodes without a pod of its own: no
+    move has to be asked about."""
+    asked = []
+    monkeypatch.setattr(SpokenFor, "_in_the_way", lambda *question, **_: asked.append(question))
+    taken = {f"a-{i + 10}": 1 for i in range(5)} | {"c-2": 1}
+    apis = [
+        deployment(f"api-{i}").requests(cpu="10m").spread("hostname", 1).spread("zone", 1).placed(taken)
+        for i in range(24)
+    ]
+    drained = node("c-2").zone("c").cpu(4).taint(LEAVES)
+    assert len(plan(snapshot(*many("c"), *many("a"), drained, apis)).moves) == 48
+    assert not asked
