@@ -17,7 +17,7 @@ from rebalancer.bulk_work import Recent, remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.enough_room import FEW, Comer, EnoughRoom
+from rebalancer.planner.cluster.enough_room import FEW, Beside, Comer, EnoughRoom
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.placing import Placing, Waits, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, PushedOut, ties, topology_keys
@@ -105,6 +105,14 @@ class SpokenFor:
         scarce = self._enough.scarce([p.template for p, _ in pods], given, moving)
         for p, _ in pods:
             moving.update(self._enough.takes(p.template))
+        preempt = [p.template for p, _ in pods if self._waiting.may_preempt(p)]
+        # These may not wait until the others have ended.
+        scarce |= self._enough.scarce(preempt, {}, moving) if preempt else set()
+        self._sure = [
+            (p.template, np.flatnonzero(simulation.static(p.template)), key)
+            for p, key in pods
+            if id(p.template) not in scarce
+        ]
         pods = [(p, key) for p, key in pods if id(p.template) in scarce]
         placed = self._placed([p for p, _ in pods], early, last, ending, given)
         for i, (row, soon) in placed.items():
@@ -187,6 +195,11 @@ class SpokenFor:
         """Those that are still to come, without the victims' own."""
         there, moved = self._simulation.state.pods, {key_of(v) for v in victims}
         return [c for c in self._comers if c.key is None or (c.key in there and c.key not in moved)]
+
+    def _beside(self) -> Beside:
+        """Those still to come that find a node in any case, and may take it from one that does not."""
+        there = self._simulation.state.pods
+        return [(t, rows) for t, rows, key in self._sure if key is None or key in there]
 
     def _room(self, comers: Sequence[Comer]) -> dict[str, Ints]:
         """int64[N] by resource: what they leave of each node, once all that ends is gone."""
@@ -402,11 +415,12 @@ class SpokenFor:
         for i, open_, before in last:
             if before > 1 + bool(taken):
                 continue
+            sure = self._beside()
             for row in nodes[open_[nodes]].tolist():
                 self._tries -= 1
                 with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
                     room = self._room_now(comers)
-                    [(pod, _, kept)] = self._enough.kept(comers, room, alone=alone, of=i)
+                    [(pod, _, kept)] = self._enough.kept(comers, room, sure, alone, of=i)
                 if not kept or self._tries < 0:
                     return pod
         return None
@@ -415,11 +429,12 @@ class SpokenFor:
         """Those to which the others surely leave a node or two, with the nodes that have room for them; and
         what `_alone` finds."""
         alone, early = self._alone(comers), {id(c.pod.template) for c in comers if c.first}
-        every = self._enough.kept(comers, self._room(comers), alone=alone)
+        sure = self._beside()
+        every = self._enough.kept(comers, self._room(comers), sure, alone)
         last = [
             (i, open_, kept)
             for i, (pod, open_, kept) in enumerate(every)
-            if 0 < kept <= 2 and len(every) > 1 and id(pod.template) not in early
+            if 0 < kept <= 2 and (sure or len(every) > 1) and id(pod.template) not in early
         ]
         return last, alone
 
@@ -555,15 +570,16 @@ class SpokenFor:
             if sum(self._closes(replacement, t) for replacement, _ in beside) > 1:
                 return True
         room = self._room(comers)
-        after = [kept for *_, kept in self._enough.kept(comers, room, beside)]
+        sure = self._beside()
+        after = [kept for *_, kept in self._enough.kept(comers, room, [*sure, *beside])]
         if all(after):
             return False
         rows = np.unique([c.row for c in comers])
         taken = self._simulation.held_by((t, nodes, 1) for t, nodes in beside)
         if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
             return True
-        before = (kept for *_, kept in self._enough.kept(comers, room))
-        return len(after) > 1 and any(b and not a for b, a in zip(before, after, strict=True))
+        before = (kept for *_, kept in self._enough.kept(comers, room, sure))
+        return bool(sure or len(after) > 1) and any(b and not a for b, a in zip(before, after, strict=True))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _tied(self, *others: PodTemplate) -> frozenset[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.planner import plan
 from rebalancer.planner.cluster.bystanders import SpokenFor
-from tests.support.build import deployment, node, snapshot
+from tests.support.build import deployment, node, pod, snapshot
 
 LEAVES = "ToBeDeletedByClusterAutoscaler"
 MANY = 18
@@ -110,3 +110,43 @@ def test_only_pods_that_can_shut_a_node_to_it_count_as_such(monkeypatch: pytest.
     drained = node("c-2").zone("c").cpu(4).taint(LEAVES)
     assert len(plan(snapshot(*many("c"), *many("a"), drained, apis)).moves) == 48
     assert not asked
+
+
+@pytest.mark.parametrize("drained", [[], ["xx"], ["yy"], ["xx", "yy"]], ids="+".join)
+def test_who_can_go_anywhere_may_take_one_of_the_two_nodes_of_another(drained: list[str]) -> None:
+    """Without the move xx finds one of b-1 and c-1, whichever yy takes. web's replacement goes to b-1."""
+    ssd = [node(n).zone(n[0]).cpu(2).label("disk", "ssd") for n in ("a-1", "b-1", "c-1")]
+    web = deployment("web").requests(cpu="300m").selects(disk="ssd").spread("zone", 1)
+    full = [
+        deployment(f"on-{at}").requests(cpu=cpu).placed({at: 1})
+        for at, cpu in (("a-1", "1400m"), ("b-1", "1400m"), ("c-1", "1100m"))
+    ]
+    leave = {
+        "xx": deployment("xx").requests(cpu="600m").selects(disk="ssd"),
+        "yy": deployment("yy").requests(cpu="300m"),
+    }
+    going = node("c-2").zone("c").cpu(2).label("disk", "ssd").taint(LEAVES)
+    others = [leave[name].placed({"c-2": 1}) for name in drained]
+    made = plan(snapshot(*ssd, going, *many(), web.placed({"a-1": 2, "c-1": 1}), full, others))
+    assert bool(made.moves) is (len(drained) < 2), [b.reason.message for b in made.blocked]
+
+
+@pytest.mark.parametrize("low", [0, 1000], ids=["others are lower", "nobody is"])
+def test_room_that_others_leave_later_is_none_for_a_pod_that_would_preempt_until_then(low: int) -> None:
+    """xx finds room on b-4 now, and elsewhere once the pods of old have ended."""
+    rooms = [node("a-3").zone("a").cpu(2), node("b-4").zone("b").cpu(2), node("c-5").zone("c").cpu(2)]
+    later = [node(f"c-{i + 10}").zone("c").cpu(2) for i in range(MANY)]
+    ends = [
+        pod(f"old-{i}").requests(cpu="600m").priority(low).on(f"c-{i + 10}").terminating()
+        for i in range(MANY)
+    ]
+    web = deployment("web").requests(cpu="250m").priority(1000).spread("zone", 1)
+    full = [
+        deployment(f"on-{at}").requests(cpu=cpu).priority(1000).placed({at: 1})
+        for at, cpu in (("a-3", "1400m"), ("b-4", "1400m"), ("c-5", "1600m"))
+    ]
+    base = deployment("base").requests(cpu="1300m").priority(low).placed(one_on_each())
+    xx = deployment("xx").requests(cpu="600m").priority(1000).placed({"c-2": 1})
+    going = node("c-2").zone("c").cpu(2).taint(LEAVES)
+    made = plan(snapshot(*rooms, *later, going, web.placed({"a-3": 2, "c-5": 1}), full, base, ends, xx))
+    assert bool(made.moves) is bool(low), [b.reason.message for b in made.blocked]
