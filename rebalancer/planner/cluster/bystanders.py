@@ -197,9 +197,10 @@ class SpokenFor:
         return [c for c in self._comers if c.key is None or (c.key in there and c.key not in moved)]
 
     def _beside(self) -> Beside:
-        """Those still to come that find a node in any case, and may take it from one that does not."""
-        there = self._simulation.state.pods
-        return [(t, rows) for t, rows, key in self._sure if key is None or key in there]
+        """Those still to come that find a node in any case, and may take it from one that does not. Of many
+        it is not known whom they leave one."""
+        there, some = self._simulation.state.pods, self._sure if len(self._sure) <= FEW else ()
+        return [(t, rows) for t, rows, key in some if key is None or key in there]
 
     def _room(self, comers: Sequence[Comer]) -> dict[str, Ints]:
         """int64[N] by resource: what they leave of each node, once all that ends is gone."""
