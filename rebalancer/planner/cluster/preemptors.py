@@ -211,11 +211,13 @@ class PushedOut:
         for pod in self._lost:
             if self._preemptors.tied(pod.template, victim.template, replacement):
                 return pod
+        free: dict[str, Ints] = {}
         for pod in self._by_room:
             fits = self._simulation.static(pod.template)[nodes]
             for r, amount in self._simulation.state.asks(pod.template):
-                free = self._simulation.free(r, ended=True)[nodes]
-                fits &= free + (self._given[r][nodes] if r in self._given else 0) >= amount
+                if r not in free:
+                    free[r] = (self._simulation.free(r, ended=True) + self._given.get(r, 0))[nodes]
+                fits &= free[r] >= amount
             if fits.any():
                 return pod
         return None
