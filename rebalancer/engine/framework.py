@@ -237,6 +237,11 @@ class Framework:
         f = self._templates.of(template, "").filters.get(PodTopologySpread.name)
         return tuple(fits for _, fits in f.questions()) if f is not None and not f.skipped else ()
 
+    def affinity_fits(self, template: PodTemplate) -> Bools:
+        """bool[N]: the nodes that what is required between pods alone would let the pod have."""
+        f = self._templates.of(template, "").filters.get(InterPodAffinity.name)
+        return f.mask() if f is not None and not f.skipped else self.state.table.every
+
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""
         known = self._templates.of(template, node_name)

@@ -18,7 +18,7 @@ from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.enough_room import FEW, Beside, Comer, EnoughRoom
-from rebalancer.planner.cluster.groups import Groups, can_conflict
+from rebalancer.planner.cluster.groups import Groups, can_conflict, repels
 from rebalancer.planner.cluster.placing import Placing, Waits, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, PushedOut, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -55,6 +55,8 @@ def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> 
 
 _Taken = tuple[Hashable, PodTemplate, Hashable | None]
 """A pod that is let in, and the comer's key that it had elsewhere, if it is one."""
+_Scant = tuple[int, Comer, Bools, int]
+"""A comer: its number by templates; the nodes with room for it; and how many of these it surely keeps."""
 
 
 class SpokenFor:
@@ -126,7 +128,7 @@ class SpokenFor:
             alike += [p.template] * (len(alike) < _ON_A_NODE)
         self._left = Recent[dict[str, Ints]](_STATES)
         self._takers = Recent[dict[int, Bools]](_STATES)
-        self._last = Recent[tuple[list[tuple[int, Bools, int]], dict[int, Bools]]](_STATES)
+        self._last = Recent[tuple[list[_Scant], dict[int, Bools]]](_STATES)
         self._later = Recent[tuple[Placing, Simulation]](1)
         self._able = Recent[dict[Hashable, list[list[_Taken]]]](_STATES)
         # With the templates of the questions, so that no other one can get the identity of one of them.
@@ -413,53 +415,70 @@ class SpokenFor:
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         at = state.table.index.get(victim.node_name, -1)
         came = [(key, t, at) for key, t, _ in taken]
-        for i, open_, before in last:
+        for i, comer, open_, before in last:
             if before > 1 + bool(taken):
                 continue
-            sure = self._beside()
-            for row in nodes[open_[nodes]].tolist():
+            t, rows, sure, lone = comer.pod.template, nodes[open_[nodes]], self._beside(), alone
+            shuts = id(t) in alone and self._shuts(replacement, t)
+            if shuts:
+                rows = self._differing(replacement, nodes, open_[nodes], [comer], ())
+            for row in rows.tolist():
                 self._tries -= 1
-                with state.removed(gone), state.also([*came, (("replacement", "tried"), replacement, row)]):
+                there = [*came, (("replacement", "tried"), replacement, row)]
+                if shuts:
+                    lone = alone | {id(t): self._left_to(comer, comers, gone, there)}
+                with state.removed(gone), state.also(there):
                     room = self._room_now(comers)
-                    [(pod, _, kept)] = self._enough.kept(comers, room, sure, alone, of=i)
+                    [(_, _, kept)] = self._enough.kept(comers, room, sure, lone, of=i)
                 if not kept or self._tries < 0:
-                    return pod
+                    return comer.pod
         return None
 
-    def _scant(self, comers: Sequence[Comer]) -> tuple[list[tuple[int, Bools, int]], dict[int, Bools]]:
-        """Those to which the others surely leave a node or two, with the nodes that have room for them; and
-        what `_alone` finds."""
+    def _scant(self, comers: Sequence[Comer]) -> tuple[list[_Scant], dict[int, Bools]]:
+        """Those to which the others surely leave a node or two; and what `_alone` finds."""
         alone, early = self._alone(comers), {id(c.pod.template) for c in comers if c.first}
         sure = self._beside()
         every = self._enough.kept(comers, self._room(comers), sure, alone)
+        of = {id(c.pod): c for c in comers}
         last = [
-            (i, open_, kept)
+            (i, of[id(pod)], open_, kept)
             for i, (pod, open_, kept) in enumerate(every)
             if 0 < kept <= 2 and (sure or len(every) > 1) and id(pod.template) not in early
         ]
         return last, alone
 
     def _alone(self, comers: Sequence[Comer]) -> dict[int, Bools]:
-        """By template of which one pod comes, and whose constraints count no other comer: bool[N], the nodes
-        that these leave it."""
+        """By template of which one pod comes, and that no other comer keeps off a node but by its room:
+        bool[N], the nodes that all that is there leaves it."""
         number = Counter(id(c.pod.template) for c in comers)
         found: dict[int, Bools] = {}
         for c in comers if len(comers) <= FEW else ():
             t = c.pod.template
-            asked = self._simulation.state.constraints(t, hard=True) if number[id(t)] == 1 else ()
-            others = (o.pod.template for o in comers if o is not c)
-            if not asked or any(a.counts(o.namespace, o.labels) for o in others for a in asked):
+            if number[id(t)] > 1 or any(self._shuts(o.pod.template, t) for o in comers if o is not c):
                 continue
-            placing, later = self._as_it_will_be()
-            nodes = later.state.table.none == later.state.table.none
-            with placing.state.removed([c.at]):
-                for a in asked:
-                    group = later.group(a, later.state.eligible(t, a))
-                    if group.size:
-                        admits = group.admits(group.counts(later.state), a.counts(t.namespace, t.labels))
-                        nodes = nodes & np.append(admits, True)[group.domain_of]
-            found[id(t)] = nodes
+            if self._simulation.state.constraints(t, hard=True) or self._enough.kept_off(t):
+                found[id(t)] = self._left_to(c, comers)
         return found
+
+    def _left_to(
+        self,
+        comer: Comer,
+        comers: Sequence[Comer],
+        gone: Sequence[Hashable] = (),
+        also: Sequence[tuple[Hashable, PodTemplate, int]] = (),
+    ) -> Bools:
+        """bool[N]: the nodes that its constraints, and what is required between pods, let it have once all
+        that ends is `gone`, these too, and the other comers are there, and these `also`."""
+        (placing, later), t = self._as_it_will_be(), comer.pod.template
+        away = {*gone, *(c.at for c in self._now())} - {c.at for c in comers} | {comer.at}
+        with placing.state.removed(away & placing.state.pods.keys()), placing.state.also(also):
+            nodes = later.framework(t).affinity_fits(t)
+            for a in later.state.constraints(t, hard=True):
+                group = later.group(a, later.state.eligible(t, a))
+                if group.size:
+                    admits = group.admits(group.counts(later.state), a.counts(t.namespace, t.labels))
+                    nodes = nodes & np.append(admits, True)[group.domain_of]
+        return nodes
 
     def _closed(
         self, replacement: PodTemplate, nodes: Rows, room: Mapping[str, Ints], comers: Sequence[Comer]
@@ -570,16 +589,16 @@ class SpokenFor:
             # Each alone may close another domain to it.
             if sum(self._closes(replacement, t) for replacement, _ in beside) > 1:
                 return True
-        room = self._room(comers)
-        sure = self._beside()
-        after = [kept for *_, kept in self._enough.kept(comers, room, [*sure, *beside])]
+        room, sure = self._room(comers), self._beside()
+        _, alone = self._last.of(self._mark(comers), lambda: self._scant(comers))
+        after = [kept for *_, kept in self._enough.kept(comers, room, [*sure, *beside], alone)]
         if all(after):
             return False
         rows = np.unique([c.row for c in comers])
         taken = self._simulation.held_by((t, nodes, 1) for t, nodes in beside)
         if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
             return True
-        before = (kept for *_, kept in self._enough.kept(comers, room, sure))
+        before = (kept for *_, kept in self._enough.kept(comers, room, sure, alone))
         return bool(sure or len(after) > 1) and any(b and not a for b, a in zip(before, after, strict=True))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
@@ -590,10 +609,14 @@ class SpokenFor:
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _closes(self, replacement: PodTemplate, template: PodTemplate) -> bool:
-        """Whether by more than its room it may keep a pod off a domain: conflicts, or a count."""
+        """Whether by more than its room it may keep a pod off a domain, or a node."""
+        return self._shuts(replacement, template) or can_conflict(template, replacement)
+
+    @remembered(by=lambda *templates: tuple(map(id, templates)))
+    def _shuts(self, other: PodTemplate, template: PodTemplate) -> bool:
+        """Whether by a count, or by anti-affinity, it may keep a pod off a domain."""
         asked = self._simulation.state.constraints(template, hard=True)
-        counted = any(c.counts(replacement.namespace, replacement.labels) for c in asked)
-        return counted or can_conflict(template, replacement)
+        return any(c.counts(other.namespace, other.labels) for c in asked) or bool(repels(template, other))
 
 
 def _together(numbers: Sequence[int]) -> tuple[Ints, bool]:

@@ -124,10 +124,10 @@ class EnoughRoom:
     def _limit(self, driver: str) -> Ints:
         return limits(self._simulation.state, driver)
 
-    def couples(self, template: PodTemplate, number: int) -> bool:
+    def couples(self, template: PodTemplate, number: int, *, apart: bool = True) -> bool:
         """Whether more than room, places of volumes among it, ties so many pods of a template to others: what
-        they mount is not bound yet, or not theirs alone."""
-        if conflicts_at_all(template, volumes=False):
+        they mount is not bound yet, or not theirs alone. `apart`: their anti-affinity, too."""
+        if conflicts_at_all(template, volumes=False) if apart else _joins(template):
             return True
         state, storage = self._simulation.state, self._simulation.state.storage
         for v in template.volumes if template.attaches else ():
@@ -226,6 +226,12 @@ class EnoughRoom:
         some = chain(*(self._repelling.get(n, ()) for n in (template.namespace, "")))
         return set(chain.from_iterable(repels(other, template) for other in some))
 
+    def kept_off(self, template: PodTemplate) -> bool:
+        """Whether required anti-affinity, its own or of others, may keep its pod off."""
+        a = template.affinity
+        own = a is not None and a.pod_anti_affinity is not None and a.pod_anti_affinity.required
+        return bool(own or self._repelled(template))
+
     @cached_property
     def _repelling(self) -> Mapping[str, Sequence[PodTemplate]]:
         """By namespace, or "" for several: templates of pods that are to keep others off."""
@@ -302,8 +308,9 @@ class EnoughRoom:
             if alone and id(t) in alone:
                 nodes = nodes & alone[id(t)]
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
-            kept, bound = 0, bool(state.constraints(t, hard=True)) and not (alone and id(t) in alone)
-            if not (bound or self.couples(t, number[id(t)])):
+            kept, lone = 0, bool(alone and id(t) in alone)
+            bound = not lone and bool(state.constraints(t, hard=True))
+            if not (bound or self.couples(t, number[id(t)], apart=not lone)):
                 others.subtract(self.takes(t))
                 near = [o for o, rows in beside if open_[rows].any()]
                 for other in near:
@@ -351,10 +358,15 @@ class EnoughRoom:
 def _only_repels(template: PodTemplate) -> bool:
     """Whether of what ties it to others there is nothing but anti-affinity within its node and namespace."""
     a = template.affinity
-    if template.attaches or template.host_ports or a is None or a.pod_anti_affinity is None:
+    if template.attaches or _joins(template) or a is None or a.pod_anti_affinity is None:
         return False
     terms = a.pod_anti_affinity.required
-    near = a.pod_affinity is not None and a.pod_affinity.required
-    return not near and all(
-        t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms
+    return all(t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms)
+
+
+def _joins(template: PodTemplate) -> bool:
+    """Whether it needs others near it, or a host port."""
+    a = template.affinity
+    return bool(
+        template.host_ports or (a is not None and a.pod_affinity is not None and a.pod_affinity.required)
     )

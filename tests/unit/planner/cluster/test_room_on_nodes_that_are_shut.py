@@ -150,3 +150,46 @@ def test_room_that_others_leave_later_is_none_for_a_pod_that_would_preempt_until
     going = node("c-2").zone("c").cpu(2).taint(LEAVES)
     made = plan(snapshot(*rooms, *later, going, web.placed({"a-3": 2, "c-5": 1}), full, base, ends, xx))
     assert bool(made.moves) is bool(low), [b.reason.message for b in made.blocked]
+
+
+KEPT_OFF: dict[str, tuple[Any, list[Any], int]] = {
+    "nothing keeps it off": (deployment("only").requests(cpu="1"), [], 0),
+    "its own kind does": (deployment("only").requests(cpu="1").away_from("hostname", app="only"), [], 0),
+    "its own kind does, and it is small": (
+        deployment("only").requests(cpu="700m").away_from("hostname", app="only"),
+        [],
+        1,
+    ),
+    "others do, from the other node with room": (
+        deployment("only").requests(cpu="1"),
+        [
+            node("c-3").zone("c").cpu(2).label("disk", "ssd"),
+            deployment("far").requests(cpu="100m").away_from("hostname", app="only").placed({"c-3": 1}),
+        ],
+        0,
+    ),
+    "others do, from another node": (
+        deployment("only").requests(cpu="1"),
+        [
+            node("c-3").zone("c").cpu(2).label("disk", "ssd"),
+            deployment("far").requests(cpu="100m").away_from("hostname", app="only").placed({"c-10": 1}),
+        ],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("only", "others", "moves"), KEPT_OFF.values(), ids=KEPT_OFF)
+def test_who_is_kept_off_others_keeps_its_one_node(only: Any, others: list[Any], moves: int) -> None:
+    """b-1 has room for the next pod of only, and for one more: yy's, or web's replacement."""
+    ssd = [node(n).zone(n[0]).cpu(2).label("disk", "ssd") for n in ("a-1", "b-1", "c-1")]
+    web = deployment("web").requests(cpu="300m").selects(disk="ssd").spread("zone", 1)
+    full = [
+        deployment(f"on-{at}").requests(cpu=cpu).placed({at: 1})
+        for at, cpu in (("a-1", "1400m"), ("b-1", "500m"), ("c-1", "1100m"))
+    ]
+    only = only.selects(disk="ssd").placed({"c-2": 1})
+    yy = deployment("yy").requests(cpu="400m").selects(disk="ssd").placed({"c-2": 1})
+    going = node("c-2").zone("c").cpu(2).label("disk", "ssd").taint(LEAVES)
+    made = plan(snapshot(*ssd, going, *many(), web.placed({"a-1": 2, "c-1": 1}), full, only, yy, others))
+    assert len(made.moves) == moves, [b.reason.message for b in made.blocked]
