@@ -19,6 +19,7 @@ from rebalancer.engine.branches import doubts
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.inter_pod_affinity import InterPodAffinity
+from rebalancer.engine.plugins.node_ports import NodePorts
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Rejection, Score
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.state.cluster import ClusterState
@@ -237,10 +238,13 @@ class Framework:
         f = self._templates.of(template, "").filters.get(PodTopologySpread.name)
         return tuple(fits for _, fits in f.questions()) if f is not None and not f.skipped else ()
 
-    def affinity_fits(self, template: PodTemplate) -> Bools:
-        """bool[N]: the nodes that what is required between pods alone would let the pod have."""
-        f = self._templates.of(template, "").filters.get(InterPodAffinity.name)
-        return f.mask() if f is not None and not f.skipped else self.state.table.every
+    def fits_beside(self, template: PodTemplate) -> Bools:
+        """bool[N]: the nodes that host ports and what is required between pods would let the pod have."""
+        filters, mask = self._templates.of(template, "").filters, self.state.table.every
+        for name in (NodePorts.name, InterPodAffinity.name):
+            if (f := filters.get(name)) is not None and not f.skipped:
+                mask = mask & f.mask()
+        return mask
 
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""

@@ -17,8 +17,8 @@ from rebalancer.bulk_work import Recent, remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.enough_room import FEW, Beside, Comer, EnoughRoom
-from rebalancer.planner.cluster.groups import Groups, can_conflict, repels
+from rebalancer.planner.cluster.enough_room import FEW, NOTHING_SHUT, Beside, Comer, EnoughRoom, Open, draws
+from rebalancer.planner.cluster.groups import Groups, can_conflict, can_draw
 from rebalancer.planner.cluster.placing import Placing, Waits, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, PushedOut, ties, topology_keys
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -55,7 +55,7 @@ def usable(simulation: Simulation, pods: Iterable[Pod], gone: Iterable[Pod]) -> 
 
 _Taken = tuple[Hashable, PodTemplate, Hashable | None]
 """A pod that is let in, and the comer's key that it had elsewhere, if it is one."""
-_Scant = tuple[int, Comer, Bools, int]
+_Kept = tuple[int, Comer, Bools, int]
 """A comer: its number by templates; the nodes with room for it; and how many of these it surely keeps."""
 
 
@@ -128,7 +128,7 @@ class SpokenFor:
             alike += [p.template] * (len(alike) < _ON_A_NODE)
         self._left = Recent[dict[str, Ints]](_STATES)
         self._takers = Recent[dict[int, Bools]](_STATES)
-        self._last = Recent[tuple[list[_Scant], dict[int, Bools]]](_STATES)
+        self._last = Recent[tuple[list[_Kept], Open]](_STATES)
         self._later = Recent[tuple[Placing, Simulation]](1)
         self._able = Recent[dict[Hashable, list[list[_Taken]]]](_STATES)
         # With the templates of the questions, so that no other one can get the identity of one of them.
@@ -347,7 +347,7 @@ class SpokenFor:
         self, victim: Pod, at: int, comers: Sequence[Comer], here: Sequence[Comer]
     ) -> list[list[_Taken]]:
         """Who may come to the victim's node (row `at`) once it is gone, and all that ends, before those that
-        are to come `here`: pods that found no node, and of few comers those for which there was no room
+        are to come `here`: pods that found no node, and of few others those for which there was no room
         there. As many of each template as find room, and several together, the largest first, and the
         smallest."""
         known, move = self._able.of(self._mark(comers), dict), (id(victim.template), at)
@@ -357,14 +357,8 @@ class SpokenFor:
         state, own = placing.state, dict(self._simulation.state.holds(victim.template))
         kept = [dict(self._simulation.state.holds(c.pod.template)) for c in here]
         gone = [key for key in (key_of(victim), *(c.at for c in here)) if key in state.pods]
-        some: dict[int, list[_Taken]] = defaultdict(list)
-        for i, t in enumerate(chain.from_iterable(self._in_vain.values())):
-            some[id(t)].append((("let in", i), t, None))
-        for c in comers if len(comers) <= FEW else ():
-            if c.row != at:
-                some[id(c.pod.template)].append((("let in", c.at), c.pod.template, c.at))
         free, able = dict[str, int](), list[tuple[float, list[_Taken]]]()
-        for there in some.values():
+        for there in self._who_could_come(comers, at):
             t = there[0][1]
             asks = dict(self._simulation.state.asks(t))
             for r in asks:
@@ -372,7 +366,7 @@ class SpokenFor:
                     left = room[r] if r in room else self._simulation.free(r, ended=True)
                     free[r] = int(left[at]) + sum(k.get(r, 0) for k in kept) + own.get(r, 0)
             before = all(free[r] - own.get(r, 0) >= n for r, n in asks.items())
-            if any(free[r] < n for r, n in asks.items()) or (before and there[0][2] is not None):
+            if any(free[r] < n for r, n in asks.items()) or (before and id(t) not in self._in_vain):
                 continue
             if not self._simulation.static(t)[at]:
                 continue
@@ -387,6 +381,19 @@ class SpokenFor:
             ways += [[there for _, there in able], [there for _, there in reversed(able)]]
         found = known[move] = [self._together_in(way, free) for way in ways]
         return found
+
+    def _who_could_come(self, comers: Sequence[Comer], at: int) -> Iterable[list[_Taken]]:
+        """By template: pods that found no node, and few with one elsewhere, that may go here (row `at`)."""
+        found: dict[int, list[_Taken]] = defaultdict(list)
+        for i, t in enumerate(chain.from_iterable(self._in_vain.values())):
+            found[id(t)].append((("let in", i), t, None))
+        for c in comers if len(comers) <= FEW else ():
+            if c.row != at:
+                found[id(c.pod.template)].append((("let in", c.at), c.pod.template, c.at))
+        for i, (t, rows) in enumerate(self._beside()):
+            if at in rows:
+                found[id(t)].append((("let in", "in any case", i), t, None))
+        return found.values()
 
     def _together_in(self, way: Iterable[Iterable[_Taken]], free: Mapping[str, int]) -> list[_Taken]:
         """Those that find room, one after the other."""
@@ -411,72 +418,86 @@ class SpokenFor:
         """One to which others, some of another size, surely leave a node if they come first, and with the
         replacement, and those that are let in where the victim was, perhaps none."""
         state = self._simulation.state
-        last, alone = self._last.of(self._mark(comers), lambda: self._scant(comers))
+        last, open_ = self._last.of(self._mark(comers), lambda: self._kept(comers))
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         at = state.table.index.get(victim.node_name, -1)
         came = [(key, t, at) for key, t, _ in taken]
-        for i, comer, open_, before in last:
-            if before > 1 + bool(taken):
+        ties = self._tied(replacement, victim.template) & set(open_.exact)
+        tied = {i: t for c in comers if (i := id(t := c.pod.template)) in ties}
+        for i, comer, free, before in last:
+            # Each of those that the move opens a node to may fill one, too.
+            if before > 1 + bool(taken) + len(tied) and id(comer.pod.template) not in tied:
                 continue
-            t, rows, sure, lone = comer.pod.template, nodes[open_[nodes]], self._beside(), alone
-            shuts = id(t) in alone and self._shuts(replacement, t)
-            if shuts:
-                rows = self._differing(replacement, nodes, open_[nodes], [comer], ())
+            rows, now = nodes[free[nodes]], open_
+            if tied:
+                rows = self._differing(replacement, nodes, free[nodes], [comer], ())
+            elif at >= 0 and (taken or free[at]) and not len(rows):
+                rows = nodes[:1]
             for row in rows.tolist():
                 self._tries -= 1
                 there = [*came, (("replacement", "tried"), replacement, row)]
-                if shuts:
-                    lone = alone | {id(t): self._left_to(comer, comers, gone, there)}
+                if tied:
+                    now = open_.but({i: self._left_to(t, gone, there) for i, t in tied.items()})
                 with state.removed(gone), state.also(there):
                     room = self._room_now(comers)
-                    [(_, _, kept)] = self._enough.kept(comers, room, sure, lone, of=i)
+                    [(_, _, kept)] = self._enough.kept(comers, room, self._beside(), now, of=i)
                 if not kept or self._tries < 0:
                     return comer.pod
         return None
 
-    def _scant(self, comers: Sequence[Comer]) -> tuple[list[_Scant], dict[int, Bools]]:
-        """Those to which the others surely leave a node or two; and what `_alone` finds."""
-        alone, early = self._alone(comers), {id(c.pod.template) for c in comers if c.first}
+    def _kept(self, comers: Sequence[Comer]) -> tuple[list[_Kept], Open]:
+        """Those to which the others surely leave a node; and what is open to whom."""
+        open_, early = self._open(comers), {id(c.pod.template) for c in comers if c.first}
         sure = self._beside()
-        every = self._enough.kept(comers, self._room(comers), sure, alone)
+        every = self._enough.kept(comers, self._room(comers), sure, open_)
         of = {id(c.pod): c for c in comers}
         last = [
-            (i, of[id(pod)], open_, kept)
-            for i, (pod, open_, kept) in enumerate(every)
-            if 0 < kept <= 2 and (sure or len(every) > 1) and id(pod.template) not in early
+            (i, of[id(pod)], nodes, kept)
+            for i, (pod, nodes, kept) in enumerate(every)
+            if kept and id(pod.template) not in early
+            if id(pod.template) in open_.exact or sure or len(every) > 1
         ]
-        return last, alone
+        return last, open_
 
-    def _alone(self, comers: Sequence[Comer]) -> dict[int, Bools]:
-        """By template of which one pod comes, and that no other comer keeps off a node but by its room:
-        bool[N], the nodes that all that is there leaves it."""
-        number = Counter(id(c.pod.template) for c in comers)
-        found: dict[int, Bools] = {}
-        for c in comers if len(comers) <= FEW else ():
-            t = c.pod.template
-            if number[id(t)] > 1 or any(self._shuts(o.pod.template, t) for o in comers if o is not c):
+    def _open(self, comers: Sequence[Comer]) -> Open:
+        """What is open to few pods to come, once all that ends is gone."""
+        if len(comers) > FEW:
+            return NOTHING_SHUT
+        state, number = self._simulation.state, Counter(id(c.pod.template) for c in comers)
+        sure, found, exact = [t for t, _ in self._beside()], dict[int, Bools](), set[int]()
+        every = {id(t): t for t in (*(c.pod.template for c in comers), *sure)}
+        for i, t in every.items():
+            asked = i in number and state.constraints(t, hard=True)
+            if not (asked or self._enough.kept_off(t)):
                 continue
-            if self._simulation.state.constraints(t, hard=True) or self._enough.kept_off(t):
-                found[id(t)] = self._left_to(c, comers)
-        return found
+            others = (o for j, o in every.items() if j != i or number[i] > 1)
+            if i in number and not any(can_draw(o, t) for o in others):
+                exact.add(i)
+            elif draws(t):
+                continue  # who comes could draw it anywhere
+            found[i] = self._left_to(t, spread=i in exact)
+        return Open(found, exact)
 
     def _left_to(
         self,
-        comer: Comer,
-        comers: Sequence[Comer],
-        gone: Sequence[Hashable] = (),
+        template: PodTemplate,
+        gone: Iterable[Hashable] = (),
         also: Sequence[tuple[Hashable, PodTemplate, int]] = (),
+        *,
+        spread: bool = True,
     ) -> Bools:
-        """bool[N]: the nodes that its constraints, and what is required between pods, let it have once all
-        that ends is `gone`, these too, and the other comers are there, and these `also`."""
-        (placing, later), t = self._as_it_will_be(), comer.pod.template
-        away = {*gone, *(c.at for c in self._now())} - {c.at for c in comers} | {comer.at}
-        with placing.state.removed(away & placing.state.pods.keys()), placing.state.also(also):
-            nodes = later.framework(t).affinity_fits(t)
-            for a in later.state.constraints(t, hard=True):
-                group = later.group(a, later.state.eligible(t, a))
+        """bool[N]: the nodes that are open to its pod by what is required between pods, by host ports and by
+        its constraints (`spread`), once all that ends is `gone`, and these, with none that is to come but
+        those that are there `also`."""
+        placing, later = self._as_it_will_be()
+        away = {*gone, *(c.at for c in self._now())} & placing.state.pods.keys()
+        with placing.state.removed(away), placing.state.also(also):
+            nodes = later.framework(template).fits_beside(template)
+            for a in later.state.constraints(template, hard=True) if spread else ():
+                group = later.group(a, later.state.eligible(template, a))
                 if group.size:
-                    admits = group.admits(group.counts(later.state), a.counts(t.namespace, t.labels))
+                    own = a.counts(template.namespace, template.labels)
+                    admits = group.admits(group.counts(later.state), own)
                     nodes = nodes & np.append(admits, True)[group.domain_of]
         return nodes
 
@@ -590,15 +611,15 @@ class SpokenFor:
             if sum(self._closes(replacement, t) for replacement, _ in beside) > 1:
                 return True
         room, sure = self._room(comers), self._beside()
-        _, alone = self._last.of(self._mark(comers), lambda: self._scant(comers))
-        after = [kept for *_, kept in self._enough.kept(comers, room, [*sure, *beside], alone)]
+        _, open_ = self._last.of(self._mark(comers), lambda: self._kept(comers))
+        after = [kept for *_, kept in self._enough.kept(comers, room, [*sure, *beside], open_)]
         if all(after):
             return False
         rows = np.unique([c.row for c in comers])
         taken = self._simulation.held_by((t, nodes, 1) for t, nodes in beside)
         if any((taken[r] > np.maximum(room[r], 0))[rows].any() for r in taken.keys() & room.keys()):
             return True
-        before = (kept for *_, kept in self._enough.kept(comers, room, sure, alone))
+        before = (kept for *_, kept in self._enough.kept(comers, room, sure, open_))
         return bool(sure or len(after) > 1) and any(b and not a for b, a in zip(before, after, strict=True))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))
@@ -610,13 +631,9 @@ class SpokenFor:
     @remembered(by=lambda *templates: tuple(map(id, templates)))
     def _closes(self, replacement: PodTemplate, template: PodTemplate) -> bool:
         """Whether by more than its room it may keep a pod off a domain, or a node."""
-        return self._shuts(replacement, template) or can_conflict(template, replacement)
-
-    @remembered(by=lambda *templates: tuple(map(id, templates)))
-    def _shuts(self, other: PodTemplate, template: PodTemplate) -> bool:
-        """Whether by a count, or by anti-affinity, it may keep a pod off a domain."""
         asked = self._simulation.state.constraints(template, hard=True)
-        return any(c.counts(other.namespace, other.labels) for c in asked) or bool(repels(template, other))
+        counted = any(c.counts(replacement.namespace, replacement.labels) for c in asked)
+        return counted or can_conflict(template, replacement)
 
 
 def _together(numbers: Sequence[int]) -> tuple[Ints, bool]:

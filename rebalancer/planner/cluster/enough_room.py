@@ -4,7 +4,7 @@ of the pods to come find a node in any case."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
@@ -16,7 +16,8 @@ from rebalancer.engine.plugins.node_volume_limits import free_places, limits
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.node import HOSTNAME
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels
+from rebalancer.model.quantity import MOST
+from rebalancer.planner.cluster.groups import Groups, can_conflict, conflicts_at_all, repels, shuts
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Bools, Ints, Rows
 from rebalancer.spread.constraint import Constraint
@@ -48,16 +49,17 @@ def never_filled(
     return max(0, len(rows) - min(filled, coming.get(PODS, filled)))
 
 
-def all_filled(needs: Ints, takes: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
-    """Whether so many pods of each kind, each whole on one node, could fill all nodes. `needs`: int64[K, R],
-    a node is full by so much of any resource; `takes`: int64[T, R]; `may`: bool[T, K], the nodes that a kind
-    can go to. True where they are too many to tell."""
+def all_filled(room: Ints, asks: Ints, takes: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+    """Whether so many pods of each kind, each whole on one node, could leave none of the nodes room for a pod
+    that asks for so much. `room`: int64[K, R]; `asks`: int64[R]; `takes`: int64[T, R]; `may`: bool[T, K], the
+    nodes that a kind can go to. True where they are too many to tell."""
     if np.prod(np.array(numbers) + 1.0) > _CHOICES:
         return True
     together, possible, at = _unions(numbers)
     held, reached = together @ takes, np.arange(len(together)) == 0
-    for need, here in zip(needs, may.T, strict=True):
-        fills = (held >= need).any(axis=1) & (together[:, ~here] == 0).all(axis=1)
+    for has, here in zip(room, may.T, strict=True):
+        fills = (held + asks > has).any(axis=1) & ((held <= has) | (held == 0)).all(axis=1)
+        fills &= (together[:, ~here] == 0).all(axis=1)
         pairs = possible & reached[:, None] & fills
         reached = np.zeros_like(reached)
         reached[at[pairs]] = True
@@ -89,6 +91,24 @@ class Comer(Struct, frozen=True, eq=False):
     def at(self) -> Hashable:
         """Its key where it is placed."""
         return "to come", id(self)
+
+
+class Open(Struct, frozen=True, eq=False):
+    """What is open to pods to come by all but room and volumes, before any of them has come.
+
+    `to`: by identity of templates, bool[N], the nodes that those that stay leave it; to others all are.
+    `exact`: those of which these are all nodes, by their constraints, too; others may but shut some of them.
+    """
+
+    to: Mapping[int, Bools]
+    exact: Collection[int]
+
+    def but(self, nodes: Mapping[int, Bools]) -> Open:
+        """The same, but for these."""
+        return Open({**self.to, **nodes}, self.exact)
+
+
+NOTHING_SHUT = Open({}, ())
 
 
 class EnoughRoom:
@@ -124,11 +144,12 @@ class EnoughRoom:
     def _limit(self, driver: str) -> Ints:
         return limits(self._simulation.state, driver)
 
-    def couples(self, template: PodTemplate, number: int, *, apart: bool = True) -> bool:
-        """Whether more than room, places of volumes among it, ties so many pods of a template to others: what
-        they mount is not bound yet, or not theirs alone. `apart`: their anti-affinity, too."""
-        if conflicts_at_all(template, volumes=False) if apart else _joins(template):
-            return True
+    def couples(self, template: PodTemplate, number: int) -> bool:
+        """Whether more than room, places of volumes among it, ties so many pods of a template to others."""
+        return conflicts_at_all(template, volumes=False) or self._shares(template, number)
+
+    def _shares(self, template: PodTemplate, number: int) -> bool:
+        """Whether what so many of its pods mount is not bound yet, or not theirs alone."""
         state, storage = self._simulation.state, self._simulation.state.storage
         for v in template.volumes if template.attaches else ():
             claim = storage.claim_of(template.namespace, v) if v.kind == "persistentVolumeClaim" else None
@@ -227,10 +248,8 @@ class EnoughRoom:
         return set(chain.from_iterable(repels(other, template) for other in some))
 
     def kept_off(self, template: PodTemplate) -> bool:
-        """Whether required anti-affinity, its own or of others, may keep its pod off."""
-        a = template.affinity
-        own = a is not None and a.pod_anti_affinity is not None and a.pod_anti_affinity.required
-        return bool(own or self._repelled(template))
+        """Whether pods that are there may keep its pod off a node by more than their room."""
+        return conflicts_at_all(template, volumes=False) or bool(self._repelled(template))
 
     @cached_property
     def _repelling(self) -> Mapping[str, Sequence[PodTemplate]]:
@@ -284,13 +303,12 @@ class EnoughRoom:
         comers: Sequence[Comer],
         left: Mapping[str, Ints],
         beside: Beside = (),
-        alone: Mapping[int, Bools] | None = None,
+        open_to: Open = NOTHING_SHUT,
         of: int | None = None,
     ) -> list[tuple[Pod, Bools, int]]:
         """One of the comers of each template, or of one alone (`of`: its number); bool[N], the nodes with
         room for it; and how many of these surely keep it, wherever the other comers go, and replacements
-        `beside` them: 0 where that is not known. `left`: int64[N] by resource, what all comers leave;
-        `alone`: by template, the nodes that other comers leave to it."""
+        `beside` them: 0 where that is not known. `left`: int64[N] by resource, what all comers leave."""
         simulation, state = self._simulation, self._simulation.state
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: amounts + held.get(r, 0) for r, amounts in left.items()}
@@ -304,26 +322,27 @@ class EnoughRoom:
         for pod in pods if of is None else [pods[of]]:
             t, others = pod.template, coming.copy()
             asks = self.asks(t)
-            nodes = simulation.static(t) & ~self._down
-            if alone and id(t) in alone:
-                nodes = nodes & alone[id(t)]
+            nodes, exact = simulation.static(t) & ~self._down, id(t) in open_to.exact
+            if id(t) in open_to.to:
+                nodes = nodes & open_to.to[id(t)]
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
-            kept, lone = 0, bool(alone and id(t) in alone)
-            bound = not lone and bool(state.constraints(t, hard=True))
-            if not (bound or self.couples(t, number[id(t)], apart=not lone)):
+            kept, bound = 0, bool(state.constraints(t, hard=True))
+            tied = self._shares(t, number[id(t)]) if exact else bound or self.couples(t, number[id(t)])
+            if not tied:
                 others.subtract(self.takes(t))
-                near = [o for o, rows in beside if open_[rows].any()]
+                keys_of = {i: shuts(state, o, t) if exact else set[str]() for i, o in every.items()}
+                near = [o for o, rows in beside if keys_of[id(o)] or open_[rows].any()]
                 for other in near:
                     others.update(self.takes(other))
                 rows = np.flatnonzero(open_)
-                kept = never_filled(rows, free, asks, others)
+                whole = Counter(id(o) for o in near) + number - Counter([id(t)])
+                shut = {i: keys for i in whole if (keys := keys_of[i])}
+                if all(keys == {HOSTNAME} for keys in shut.values()):
+                    kept = max(0, never_filled(rows, free, asks, others) - sum(whole[i] for i in shut))
                 if len(rows) and not kept and len(comers) <= FEW:
                     # That takes the others for divisible, and for able to go anywhere.
-                    whole = Counter(id(o) for o in near) + number
-                    whole[id(t)] -= 1
-                    kept = int(
-                        not self._all_filled(rows, free, asks, [(every[i], n) for i, n in whole.items()])
-                    )
+                    some = [(every[i], n, keys_of[i]) for i, n in whole.items()]
+                    kept = int(not self._all_filled(rows, free, asks, some, open_to.to))
             found.append((pod, open_, kept))
         return found
 
@@ -332,41 +351,76 @@ class EnoughRoom:
         rows: Rows,
         free: Mapping[str, Ints],
         asks: Mapping[str, int],
-        others: Iterable[tuple[PodTemplate, int]],
+        others: Iterable[tuple[PodTemplate, int, set[str]]],
+        open_to: Mapping[int, Bools],
     ) -> bool:
-        """Whether others, each whole on a node that takes it, could leave no room on any of the rows."""
-        needs = np.stack([free[r][rows] - amount + 1 for r, amount in asks.items()], axis=1)
+        """Whether others, each whole on a node that takes it, could leave no room on any of the rows. By
+        template: how many, and the keys of the domains that each shuts."""
         # Those that differ in nothing that matters here are one kind.
         kinds: dict[tuple[tuple[int, ...], bytes], int] = defaultdict(int)
-        for t, n in others:
-            takes, all_ = self.takes(t), self.asks(t)
-            there = [free[r][rows] >= amount for r, amount in all_.items() if r in free]
-            may = np.logical_and.reduce([self._simulation.static(t)[rows], *there])
-            if n and may.any():
-                kinds[tuple(takes.get(r, 0) for r in asks), may.tobytes()] += n
-        if not kinds:
-            return False
-        held = np.array([takes for takes, _ in kinds], np.int64)
-        may = np.array([np.frombuffer(where, np.bool_) for _, where in kinds])
-        return self._filled(needs, held, may, tuple(kinds.values()))
+        left = {np.ones(len(rows), np.bool_).tobytes()}
+        for t, n, keys in others:
+            takes, all_, nodes = self.takes(t), self.asks(t), self._simulation.static(t)
+            there = [free[r] >= amount for r, amount in all_.items() if r in free]
+            may = np.logical_and.reduce([nodes & open_to.get(id(t), nodes), *there])
+            if wide := sorted(keys - {HOSTNAME}):
+                left = self._shut(left, n, wide, rows, np.flatnonzero(may))
+                if len(left) > _CHOICES:
+                    return True
+            elif may[rows].any():
+                kinds[(*(takes.get(r, 0) for r in asks), int(bool(keys))), may[rows].tobytes()] += n
+        # Of a last resource the pod needs all that there is: who shuts a node takes of it.
+        room = np.stack([*(free[r][rows] for r in asks), np.full(len(rows), MOST)], axis=1)
+        needs = np.array([*asks.values(), MOST])
+        held = np.array([takes for takes, _ in kinds], np.int64).reshape(-1, len(needs))
+        can = np.array([np.frombuffer(where, np.bool_) for _, where in kinds]).reshape(-1, len(rows))
+        for some in left:
+            open_ = np.frombuffer(some, np.bool_)
+            if not open_.any():
+                return True
+            if kinds and self._filled(room[open_], needs, held, can[:, open_], tuple(kinds.values())):
+                return True
+        return False
 
-    @remembered(by=lambda needs, held, may, numbers: (*(x.tobytes() for x in (needs, held, may)), numbers))
-    def _filled(self, needs: Ints, held: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
-        return all_filled(needs, held, may, numbers)
+    def _shut(self, left: set[bytes], number: int, keys: Sequence[str], rows: Rows, to: Rows) -> set[bytes]:
+        """Which of the rows may be left, where such were, once so many pods have come, each to one of the
+        nodes `to`, that shut their domains of these keys."""
+        table = self._simulation.state.table
+        ids = np.stack([table.domains(key).ids for key in keys])
+        shut = {
+            (ids[:, rows] == one[:, None]).any(axis=0).tobytes() for one in np.unique(ids[:, to], axis=1).T
+        }
+        for _ in range(number if shut else 0):
+            left = {
+                (np.frombuffer(one, np.bool_) & ~np.frombuffer(some, np.bool_)).tobytes()
+                for one in left
+                for some in shut
+            }
+            if len(left) > _CHOICES:
+                break
+        return left
+
+    @remembered(by=lambda *question: (*(x.tobytes() for x in question[:-1]), question[-1]))
+    def _filled(self, room: Ints, asks: Ints, held: Ints, may: Bools, numbers: tuple[int, ...]) -> bool:
+        return all_filled(room, asks, held, may, numbers)
 
 
 def _only_repels(template: PodTemplate) -> bool:
     """Whether of what ties it to others there is nothing but anti-affinity within its node and namespace."""
     a = template.affinity
-    if template.attaches or _joins(template) or a is None or a.pod_anti_affinity is None:
+    if (
+        template.attaches
+        or template.host_ports
+        or draws(template)
+        or a is None
+        or a.pod_anti_affinity is None
+    ):
         return False
     terms = a.pod_anti_affinity.required
     return all(t.topology_key == HOSTNAME and not (t.namespaces or t.namespace_selector) for t in terms)
 
 
-def _joins(template: PodTemplate) -> bool:
-    """Whether it needs others near it, or a host port."""
+def draws(template: PodTemplate) -> bool:
+    """Whether its pod needs others near it."""
     a = template.affinity
-    return bool(
-        template.host_ports or (a is not None and a.pod_affinity is not None and a.pod_affinity.required)
-    )
+    return a is not None and a.pod_affinity is not None and bool(a.pod_affinity.required)

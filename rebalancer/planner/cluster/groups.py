@@ -193,15 +193,33 @@ def can_open(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> 
     return any(c.counts(placed.namespace, placed.labels) for c in state.constraints(waiting, hard=True))
 
 
+def shuts(state: ClusterState, placed: PodTemplate, waiting: PodTemplate) -> set[str]:
+    """The topology keys of the domains, its node among them, that a placement of the one can shut to the
+    other by more than room and volumes."""
+    every = state.constraints(waiting, hard=True)
+    counted = (c.topology_key for c in every if c.counts(placed.namespace, placed.labels))
+    return {*counted, *repels(placed, waiting), *([HOSTNAME] if _share_a_port(placed, waiting) else ())}
+
+
+def can_draw(placed: PodTemplate, waiting: PodTemplate) -> bool:
+    """Whether the one is something that the other needs near it."""
+    near = waiting.affinity.pod_affinity if waiting.affinity is not None else None
+    return near is not None and any(_chosen(t, waiting, placed) for t in near.required)
+
+
 def can_conflict(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = False) -> bool:
     """Whether where the one is placed can matter to the other; `beyond_node`: on other nodes, too."""
     if not beyond_node:
         if one.attaches and other.attaches:
             return True
-        ports = {(p.port, p.protocol) for p in one.host_ports} if other.host_ports else ()
-        if any((p.port, p.protocol) in ports for p in other.host_ports):
+        if _share_a_port(one, other):
             return True
     return _selects(one, other, beyond_node) or _selects(other, one, beyond_node)
+
+
+def _share_a_port(one: PodTemplate, other: PodTemplate) -> bool:
+    ports = {(p.port, p.protocol) for p in one.host_ports} if other.host_ports else ()
+    return any((p.port, p.protocol) in ports for p in other.host_ports)
 
 
 def repels(one: PodTemplate, other: PodTemplate) -> tuple[str, ...]:

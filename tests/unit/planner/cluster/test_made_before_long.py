@@ -717,17 +717,19 @@ def test_whoever_the_victims_room_lets_in_takes_no_drained_pods_node(
 @pytest.mark.parametrize("seed", range(200))
 def test_whole_pods_fill_nodes_or_do_not_as_by_trying_every_way(seed: int) -> None:
     rng = Random(seed)
-    needs = np.array([[rng.randint(1, 9) for _ in range(2)] for _ in range(rng.randint(1, 3))])
+    room = np.array([[rng.randint(2, 10) for _ in range(2)] for _ in range(rng.randint(1, 3))])
+    asks = np.array([rng.randint(1, 2) for _ in range(2)])
     takes = np.array([[rng.randint(0, 6) for _ in range(2)] for _ in range(rng.randint(1, 3))])
     numbers = tuple(rng.randint(1, 2) for _ in takes)
-    may = np.array([[rng.random() < 0.8 for _ in needs] for _ in takes])
+    may = np.array([[rng.random() < 0.8 for _ in room] for _ in takes])
     pods = [i for i, n in enumerate(numbers) for _ in range(n)]
 
     def full(way: tuple[int, ...]) -> bool:
-        held = np.zeros_like(needs)
+        held = np.zeros_like(room)
         for pod_, at in zip(pods, way, strict=True):
-            held[at] += takes[pod_] * may[pod_, at]
-        return bool((held >= needs).any(axis=1).all())
+            if at < len(room):
+                held[at] += takes[pod_] * may[pod_, at]
+        return bool((held + asks > room).any(axis=1).all() and (held <= room).all())
 
-    ways = product(range(len(needs)), repeat=len(pods))
-    assert all_filled(needs, takes, may, numbers) is any(map(full, ways))
+    ways = product(range(len(room) + 1), repeat=len(pods))
+    assert all_filled(room, asks, takes, may, numbers) is any(map(full, ways))
