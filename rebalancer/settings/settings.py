@@ -469,9 +469,10 @@ class Evictions(Group):
     """How long no cycle evicts a pod of an owner after the last one did. The ledger keeps it across restarts.
     `once --execute` does not wait."""
     retry_after: Duration = 21_600.0
-    """A move that did not help is not tried again until nodes or workload have changed, or until this time
-    has passed, because something that the tool does not see may have changed. So is a pod whose eviction a
-    webhook refused, until its labels, annotations or phase have changed."""
+    """A move that did not help is not tried again while nodes and workload are as they were, though nodes may
+    have been away meanwhile; but for this time only, because something that the tool does not see may have
+    changed. Nor is a pod whose eviction a webhook refused, until its labels, annotations or phase have
+    changed."""
     max_returns: int = Field(default=2, ge=0)
     """An owner whose violation came back this many times within retryAfter, although its evictions went as
     predicted and their nodes are still there, is left alone: something else undoes them. The ledger has room

@@ -231,12 +231,14 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
     what = f"went to {failed.landed}" if failed.fate is Fate.ELSEWHERE else "did not become Ready"
     # One that was to be replaced first stays if its replacement does not become Ready.
     tried = "replacing" if failed.method else "evicting"
+    late = failed.fate is Fate.FAILED and failed.landed
+    change = "they are others, or it becomes Ready" if late else "they are others"
     return wait(
         ReasonCode.DID_NOT_HELP,
-        f"{tried} {failed.key} did not help: its replacement {what}; nothing is known to have changed",
+        f"{tried} {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
         failed.at + rules.retry_after,
         now,
-        f"it is tried again sooner if they change, or it becomes Ready; {one_run('retryAfter', '0s')}",
+        f"it is tried again sooner if {change}; {one_run('retryAfter', '0s')}",
     )
 
 
