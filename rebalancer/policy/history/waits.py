@@ -405,7 +405,7 @@ def undone_pairs(
     for a node, as none came for earlier ones."""
     moves: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
     for e in ledger.entries if rules.after_undone else ():
-        if e.fate is fate or (fate is Fate.DONE and e.fate is Fate.FAILED):
+        if e.fate is fate or (fate is Fate.DONE and e.fate in _AWAY):
             shrank = dict(zip(e.into, e.shrank, strict=False))
             for pair in pairs(e.leaves, e.into):
                 # One that nothing came of has not lasted.

@@ -512,6 +512,8 @@ class Memory(SharedLedger):
             missed = outcome.reason is not None and outcome.reason.code is ReasonCode.NO_NODE_CAME
             known = node is not None and not missed
             into = same_keys(e.leaves, node.labels) if known and node else outcome.move.awaits
+            lost = self._lost(e) if fate is Fate.ELSEWHERE or (fate is Fate.FAILED and not known) else ()
+            into = lost or into
             room = room_of(self._there or (), (d.partition("=")[0] for d in into))
             settled = replace(
                 e,
@@ -523,7 +525,7 @@ class Memory(SharedLedger):
                 gates=outcome.gates,
                 into=into,
                 room=tuple(room[d] for d in into),
-                shrank=tuple(self._clock.latest() for _ in into) if missed else e.shrank,
+                shrank=tuple(self._clock.latest() for _ in into) if missed or lost else e.shrank,
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)
@@ -542,6 +544,14 @@ class Memory(SharedLedger):
                 if isinstance(said, StatusError) and said.by_webhook and not said.unasked:
                     refused[o.move.pod.key] = Refused.of(o.move.pod, self._clock.latest(), said.text)
         self.ledger = replace(self.ledger, entries=oldest_first(entries), totals=totals, refused=refused)
+
+    def _lost(self, entry: Entry) -> tuple[str, ...]:
+        """The domains where the replacement was to land, if no Ready node is there any more: then it says
+        nothing against the move."""
+        node = self._nodes.get(entry.predicted)
+        into = same_keys(entry.leaves, node.labels) if node is not None else ()
+        room = room_of(self._there or (), (d.partition("=")[0] for d in into))
+        return tuple(d for d in into if not room[d])
 
     # -- replace first
 

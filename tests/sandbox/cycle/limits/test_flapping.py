@@ -312,6 +312,31 @@ def test_a_zone_that_goes_and_comes_back_in_mid_cycle_is_not_filled_again_by_it(
     assert run.report.reason.code is ReasonCode.NODES_REMOVED
 
 
+def test_a_zone_that_is_lost_before_a_replacement_comes_says_nothing_against_the_move() -> None:
+    """It waits for ten minutes, as after an outage, and not until `retryAfter`."""
+    web = workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 4})
+    now = HistoryRules(stabilization=0, settle=0, cool_down=0)
+    with Machine((*nodes(a=2, b=2, c=2), web)) as m:
+        time, lost = FakeTime(at=m.time.at), list[float]()
+
+        def during(_: float) -> None:
+            if not lost and evictions(m.server):
+                lost.append(time.at)
+                goes(m, "c-0", "c-1")
+
+        m.time.during = during
+        m.cycle(now, UNCAPPED, time=time)
+        assert {e.fate for e in m.ledger().entries} == {Fate.ELSEWHERE}
+        m.time.at = time.at + 5 * MINUTE
+        comes(m, "c-0", "c-1")
+        waits = m.cycle(now, UNCAPPED)
+        assert waits.report.reason is not None
+        assert (waits.report.evicted, waits.report.reason.code) == (0, ReasonCode.NODES_REMOVED)
+        m.time.at = waits.report.reason.numbers["until"]
+        assert m.time.at <= lost[0] + 16 * MINUTE
+        assert max(m.cycle(now, UNCAPPED).zones()) == 3
+
+
 def test_a_zone_that_is_opened_and_shut_in_mid_cycle_is_out() -> None:
     with Machine((*nodes(a=2, b=2, c=2), UNEVEN)) as m:
         shuts(m, shut=True)
