@@ -17,7 +17,7 @@ from rebalancer.bulk_work import Recent, remembered
 from rebalancer.engine.framework import would_preempt
 from rebalancer.model.node import HOSTNAME, is_outdated
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.planner.cluster.enough_room import FEW, NOTHING_SHUT, Beside, Comer, EnoughRoom, Open, draws
+from rebalancer.planner.cluster.enough_room import FEW, Beside, Comer, EnoughRoom, Open
 from rebalancer.planner.cluster.groups import Groups, can_conflict, can_draw
 from rebalancer.planner.cluster.placing import Placing, Waits, by_template
 from rebalancer.planner.cluster.preemptors import TRIED, Preemptors, PushedOut, ties, topology_keys
@@ -357,7 +357,7 @@ class SpokenFor:
         state, own = placing.state, dict(self._simulation.state.holds(victim.template))
         kept = [dict(self._simulation.state.holds(c.pod.template)) for c in here]
         gone = [key for key in (key_of(victim), *(c.at for c in here)) if key in state.pods]
-        free, able = dict[str, int](), list[tuple[float, list[_Taken]]]()
+        free, able, tied = dict[str, int](), list[tuple[float, list[_Taken]]](), self._tied(victim.template)
         for there in self._who_could_come(comers, at):
             t = there[0][1]
             asks = dict(self._simulation.state.asks(t))
@@ -366,7 +366,8 @@ class SpokenFor:
                     left = room[r] if r in room else self._simulation.free(r, ended=True)
                     free[r] = int(left[at]) + sum(k.get(r, 0) for k in kept) + own.get(r, 0)
             before = all(free[r] - own.get(r, 0) >= n for r, n in asks.items())
-            if any(free[r] < n for r, n in asks.items()) or (before and id(t) not in self._in_vain):
+            could = before and id(t) not in self._in_vain and id(t) not in tied
+            if could or any(free[r] < n for r, n in asks.items()):
                 continue
             if not self._simulation.static(t)[at]:
                 continue
@@ -422,11 +423,12 @@ class SpokenFor:
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         at = state.table.index.get(victim.node_name, -1)
         came = [(key, t, at) for key, t, _ in taken]
-        ties = self._tied(replacement, victim.template) & set(open_.exact)
-        tied = {i: t for c in comers if (i := id(t := c.pod.template)) in ties}
+        tied = self._tied(replacement, victim.template) & open_.ever.keys()
+        number = self._number(comers)
+        more = sum(number[i] for i in tied)
         for i, comer, free, before in last:
             # Each of those that the move opens a node to may fill one, too.
-            if before > 1 + bool(taken) + len(tied) and id(comer.pod.template) not in tied:
+            if before > 1 + bool(taken) + more and id(comer.pod.template) not in tied:
                 continue
             rows, now = nodes[free[nodes]], open_
             if tied:
@@ -437,7 +439,7 @@ class SpokenFor:
                 self._tries -= 1
                 there = [*came, (("replacement", "tried"), replacement, row)]
                 if tied:
-                    now = open_.but({i: self._left_to(t, gone, there) for i, t in tied.items()})
+                    now = open_.but(self._open(comers, tied, gone, there))
                 with state.removed(gone), state.also(there):
                     room = self._room_now(comers)
                     [(_, _, kept)] = self._enough.kept(comers, room, self._beside(), now, of=i)
@@ -455,28 +457,40 @@ class SpokenFor:
             (i, of[id(pod)], nodes, kept)
             for i, (pod, nodes, kept) in enumerate(every)
             if kept and id(pod.template) not in early
-            if id(pod.template) in open_.exact or sure or len(every) > 1
+            if id(pod.template) in open_.first or sure or len(every) > 1
         ]
         return last, open_
 
-    def _open(self, comers: Sequence[Comer]) -> Open:
-        """What is open to few pods to come, once all that ends is gone."""
-        if len(comers) > FEW:
-            return NOTHING_SHUT
-        state, number = self._simulation.state, Counter(id(c.pod.template) for c in comers)
-        sure, found, exact = [t for t, _ in self._beside()], dict[int, Bools](), set[int]()
-        every = {id(t): t for t in (*(c.pod.template for c in comers), *sure)}
-        for i, t in every.items():
-            asked = i in number and state.constraints(t, hard=True)
-            if not (asked or self._enough.kept_off(t)):
+    def _open(
+        self,
+        comers: Sequence[Comer],
+        only: Collection[int] | None = None,
+        gone: Iterable[Hashable] = (),
+        also: Sequence[tuple[Hashable, PodTemplate, int]] = (),
+    ) -> Open:
+        """What is open to few pods to come, or to those of some templates `only`, once all that ends is gone.
+        `gone`, `also`: see `_left_to`."""
+        first, ever = dict[int, Bools](), dict[int, Bools]()
+        number, every = self._number(comers), {id(c.pod.template): c.pod.template for c in comers}
+        asked_about = [*every]
+        every |= {id(t): t for t, _ in self._beside()}
+        for i, t in every.items() if len(comers) <= FEW else ():
+            asked = self._simulation.state.constraints(t, hard=True)
+            if not (asked or self._enough.kept_off(t)) or (only is not None and i not in only):
                 continue
-            others = (o for j, o in every.items() if j != i or number[i] > 1)
-            if i in number and not any(can_draw(o, t) for o in others):
-                exact.add(i)
-            elif draws(t):
-                continue  # who comes could draw it anywhere
-            found[i] = self._left_to(t, spread=i in exact)
-        return Open(found, exact)
+            others = [o for j, o in every.items() if j != i or number[i] > 1]
+            if any(can_draw(o, t) for o in others):
+                continue
+            if i in asked_about:
+                first[i] = self._left_to(t, gone, also)
+            # Who is counted when it comes may open other domains to it.
+            counted = any(a.counts(o.namespace, o.labels) for o in others for a in asked)
+            ever[i] = self._left_to(t, gone, also, spread=not counted)
+        return Open(first, ever)
+
+    def _number(self, comers: Sequence[Comer]) -> Counter[int]:
+        """How many are to come, by identity of their templates, with those that find a node in any case."""
+        return Counter([id(c.pod.template) for c in comers] + [id(t) for t, _ in self._beside()])
 
     def _left_to(
         self,
@@ -626,6 +640,7 @@ class SpokenFor:
     def _tied(self, *others: PodTemplate) -> frozenset[int]:
         """Identities of the templates of those to which it matters, beyond room, where these are."""
         every = {id(c.pod.template): c.pod.template for c in self._comers}
+        every |= {id(t): t for t, *_ in self._sure} if len(self._sure) <= FEW else {}
         return frozenset(i for i, t in every.items() if any(ties(self._simulation, t, o) for o in others))
 
     @remembered(by=lambda *templates: tuple(map(id, templates)))

@@ -4,7 +4,7 @@ of the pods to come find a node in any case."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
@@ -53,6 +53,8 @@ def all_filled(room: Ints, asks: Ints, takes: Ints, may: Bools, numbers: tuple[i
     """Whether so many pods of each kind, each whole on one node, could leave none of the nodes room for a pod
     that asks for so much. `room`: int64[K, R]; `asks`: int64[R]; `takes`: int64[T, R]; `may`: bool[T, K], the
     nodes that a kind can go to. True where they are too many to tell."""
+    if len(room) > sum(numbers):
+        return False
     if np.prod(np.array(numbers) + 1.0) > _CHOICES:
         return True
     together, possible, at = _unions(numbers)
@@ -61,9 +63,11 @@ def all_filled(room: Ints, asks: Ints, takes: Ints, may: Bools, numbers: tuple[i
         fills = (held + asks > has).any(axis=1) & ((held <= has) | (held == 0)).all(axis=1)
         fills &= (together[:, ~here] == 0).all(axis=1)
         pairs = possible & reached[:, None] & fills
+        if not pairs.any():
+            return False
         reached = np.zeros_like(reached)
         reached[at[pairs]] = True
-    return bool(reached.any())
+    return True
 
 
 @lru_cache(maxsize=32)
@@ -94,21 +98,21 @@ class Comer(Struct, frozen=True, eq=False):
 
 
 class Open(Struct, frozen=True, eq=False):
-    """What is open to pods to come by all but room and volumes, before any of them has come.
+    """What is open to pods to come by all but room and volumes, by identity of templates; to others all is.
 
-    `to`: by identity of templates, bool[N], the nodes that those that stay leave it; to others all are.
-    `exact`: those of which these are all nodes, by their constraints, too; others may but shut some of them.
+    `first`: bool[N], the nodes that those that stay leave it, by its constraints, too: others that come may
+    but shut some of them to it, each its own domain. `ever`: bool[N], all nodes that it may ever have.
     """
 
-    to: Mapping[int, Bools]
-    exact: Collection[int]
+    first: Mapping[int, Bools]
+    ever: Mapping[int, Bools]
 
-    def but(self, nodes: Mapping[int, Bools]) -> Open:
-        """The same, but for these."""
-        return Open({**self.to, **nodes}, self.exact)
+    def but(self, other: Open) -> Open:
+        """The same, but for what the other knows."""
+        return Open({**self.first, **other.first}, {**self.ever, **other.ever})
 
 
-NOTHING_SHUT = Open({}, ())
+NOTHING_SHUT = Open({}, {})
 
 
 class EnoughRoom:
@@ -312,75 +316,79 @@ class EnoughRoom:
         simulation, state = self._simulation, self._simulation.state
         held = simulation.held_by((c.pod.template, c.row, 1) for c in comers)
         free = {r: amounts + held.get(r, 0) for r, amounts in left.items()}
-        coming, found = Counter[str](), []
+        all_, found = Counter[str](), []
         number = Counter(id(c.pod.template) for c in comers)
         free |= self.places(c.pod.template for c in comers)
         for c in comers:
-            coming.update(self.takes(c.pod.template))
+            all_.update(self.takes(c.pod.template))
         every = {id(t): t for t in (*(c.pod.template for c in comers), *(t for t, _ in beside))}
         pods = [*{id(c.pod.template): c.pod for c in comers}.values()]
         for pod in pods if of is None else [pods[of]]:
-            t, others = pod.template, coming.copy()
-            asks = self.asks(t)
-            nodes, exact = simulation.static(t) & ~self._down, id(t) in open_to.exact
-            if id(t) in open_to.to:
-                nodes = nodes & open_to.to[id(t)]
+            t, asks = pod.template, self.asks(pod.template)
+            nodes, exact = simulation.static(t) & ~self._down, id(t) in open_to.first
+            if exact:
+                nodes = nodes & open_to.first[id(t)]
             open_ = np.logical_and.reduce([nodes, *(free[r] >= amount for r, amount in asks.items())])
             kept, bound = 0, bool(state.constraints(t, hard=True))
             tied = self._shares(t, number[id(t)]) if exact else bound or self.couples(t, number[id(t)])
-            if not tied:
-                others.subtract(self.takes(t))
-                keys_of = {i: shuts(state, o, t) if exact else set[str]() for i, o in every.items()}
-                near = [o for o, rows in beside if keys_of[id(o)] or open_[rows].any()]
-                for other in near:
-                    others.update(self.takes(other))
+            if not tied and open_.any():
+                keys = {i: shuts(state, o, t) if exact else set[str]() for i, o in every.items()}
+                near = Counter(id(o) for o, rows in beside if keys[id(o)] or open_[rows].any())
+                whole = number + near - Counter([id(t)])
                 rows = np.flatnonzero(open_)
-                whole = Counter(id(o) for o in near) + number - Counter([id(t)])
-                shut = {i: keys for i in whole if (keys := keys_of[i])}
-                if all(keys == {HOSTNAME} for keys in shut.values()):
-                    kept = max(0, never_filled(rows, free, asks, others) - sum(whole[i] for i in shut))
-                if len(rows) and not kept and len(comers) <= FEW:
-                    # That takes the others for divisible, and for able to go anywhere.
-                    some = [(every[i], n, keys_of[i]) for i, n in whole.items()]
-                    kept = int(not self._all_filled(rows, free, asks, some, open_to.to))
+                if len(comers) > FEW:
+                    coming = Counter(all_)
+                    coming.subtract(self.takes(t))
+                    for i, n in near.items():
+                        coming.update({r: n * a for r, a in self.takes(every[i]).items()})
+                    kept = never_filled(rows, free, asks, coming)
+                else:
+                    others = [(every[i], n, keys[i]) for i, n in whole.items()]
+                    kept = self._keeps(rows, free, asks, others, open_to.ever)
             found.append((pod, open_, kept))
         return found
 
-    def _all_filled(
+    def _keeps(
         self,
         rows: Rows,
         free: Mapping[str, Ints],
         asks: Mapping[str, int],
         others: Iterable[tuple[PodTemplate, int, set[str]]],
-        open_to: Mapping[int, Bools],
-    ) -> bool:
-        """Whether others, each whole on a node that takes it, could leave no room on any of the rows. By
-        template: how many, and the keys of the domains that each shuts."""
+        ever: Mapping[int, Bools],
+    ) -> int:
+        """How many of the rows surely keep room, wherever others go. By template: how many, and the keys of
+        the domains that each shuts. `ever`: see `Open`."""
         # Those that differ in nothing that matters here are one kind.
         kinds: dict[tuple[tuple[int, ...], bytes], int] = defaultdict(int)
-        left = {np.ones(len(rows), np.bool_).tobytes()}
+        left, coming, shut = {np.ones(len(rows), np.bool_).tobytes()}, Counter[str](), 0
         for t, n, keys in others:
             takes, all_, nodes = self.takes(t), self.asks(t), self._simulation.static(t)
             there = [free[r] >= amount for r, amount in all_.items() if r in free]
-            may = np.logical_and.reduce([nodes & open_to.get(id(t), nodes), *there])
+            may = np.logical_and.reduce([nodes & ever.get(id(t), nodes), *there])
             if wide := sorted(keys - {HOSTNAME}):
                 left = self._shut(left, n, wide, rows, np.flatnonzero(may))
                 if len(left) > _CHOICES:
-                    return True
+                    return 0
             elif may[rows].any():
                 kinds[(*(takes.get(r, 0) for r in asks), int(bool(keys))), may[rows].tobytes()] += n
+                coming.update({r: n * amount for r, amount in takes.items()})
+                shut += n * bool(keys)
+        every = [np.frombuffer(one, np.bool_) for one in left]
+        kept = min(max(0, never_filled(rows[some], free, asks, coming) - shut) for some in every)
+        if kept:
+            return kept
+        # That takes the others for divisible, and for able to go anywhere.
         # Of a last resource the pod needs all that there is: who shuts a node takes of it.
         room = np.stack([*(free[r][rows] for r in asks), np.full(len(rows), MOST)], axis=1)
         needs = np.array([*asks.values(), MOST])
         held = np.array([takes for takes, _ in kinds], np.int64).reshape(-1, len(needs))
         can = np.array([np.frombuffer(where, np.bool_) for _, where in kinds]).reshape(-1, len(rows))
-        for some in left:
-            open_ = np.frombuffer(some, np.bool_)
-            if not open_.any():
-                return True
-            if kinds and self._filled(room[open_], needs, held, can[:, open_], tuple(kinds.values())):
-                return True
-        return False
+        for some in every:
+            if not kinds and some.any():
+                continue
+            if not some.any() or self._filled(room[some], needs, held, can[:, some], tuple(kinds.values())):
+                return 0
+        return 1
 
     def _shut(self, left: set[bytes], number: int, keys: Sequence[str], rows: Rows, to: Rows) -> set[bytes]:
         """Which of the rows may be left, where such were, once so many pods have come, each to one of the

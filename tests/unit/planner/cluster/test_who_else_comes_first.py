@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
+from rebalancer.planner.cluster import enough_room
 from tests.support.build import deployment, node, snapshot
 from tests.support.build.owners import OwnerBuilder
 
@@ -143,6 +144,20 @@ def scenes() -> dict[str, tuple[dict[str, int], Owners, list[Any], str]]:
             others("c", 4),
             "web",
         ),
+        "the first of two siblings opens all zones to the second": (
+            {"a-0": 0, "a-1": 1300, "b-0": 1300, "b-1": 800, "c-0": 0, "c-1": 1100},
+            {
+                "web": (web("Ignore"), 200, {"a-0": 3, "b-0": 1, "b-1": 1, "c-0": 1}),
+                "two": (
+                    app("two").spread("zone", 1, taints_policy="Honor"),
+                    800,
+                    {GOING: 2, "a-0": 1, "c-0": 1},
+                ),
+                "big": (app("big"), 1000, {GOING: 1}),
+            },
+            [],
+            "two",
+        ),
         "the move draws one to another zone": (
             {"a-0": 0, "a-1": 1300, "b-0": 600, "b-1": 1600},
             {
@@ -166,3 +181,39 @@ def test_no_move_leaves_one_to_come_to_the_order_of_the_others(scene: str) -> No
     app_, cpu, placed = owners[other]
     owners[other] = (app_, cpu, {at: n for at, n in placed.items() if at != GOING})
     assert plan(cluster(free, owners, *more)).moves
+
+
+@pytest.mark.parametrize("apart", ["web", "large"])
+def test_a_node_that_the_moved_pod_shuts_to_another_is_no_longer_shut_when_it_has_gone(apart: str) -> None:
+    """big has a-0 and c-0. Who finds a node in any case is kept off a-0 by web's pod there alone."""
+    free = {"a-0": 1000, "a-1": 0, "b-0": 0, "c-0": 1000}
+    apps = {"web": web("Ignore"), "large": deployment("large")}
+    apps[apart].away_from("hostname", app=({*apps} - {apart}).pop())
+    owners = {
+        "web": (apps["web"], 200, {"a-0": 1, "a-1": 2, "b-0": 1}),
+        "big": (app("big"), 1000, {GOING: 1}),
+        "large": (apps["large"], 500, {GOING: 1}),
+    }
+    made = plan(cluster(free, owners, *others("b", 18)))
+    assert [m.pod.node_name for m in made.moves] == ["a-1"]
+
+
+def test_nodes_that_so_few_can_never_fill_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is kept off the zone of another, and six more come, of six sizes: 90 nodes have room."""
+    tried = []
+
+    def counting(numbers: tuple[int, ...]) -> Any:
+        tried.append(numbers)
+        return asked(numbers)
+
+    asked = enough_room._unions
+    monkeypatch.setattr(enough_room, "_unions", counting)
+    free = {f"{zone}-{i}": 700 + i for zone in "abc" for i in range(30)}
+    owners = {
+        "web": (web("Ignore"), 300, {"a-1": 1, "a-2": 1, "c-3": 1}),
+        "far": (app("far").away_from("zone", app="one"), 500, {GOING: 1}),
+        "one": (app("one"), 200, {GOING: 1}),
+        **{f"of-{n}": (app(f"of-{n}"), 310 + 10 * n, {GOING: 1}) for n in range(6)},
+    }
+    assert plan(cluster(free, owners)).moves
+    assert not tried
