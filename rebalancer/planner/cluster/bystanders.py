@@ -420,19 +420,22 @@ class SpokenFor:
         replacement, and those that are let in where the victim was, perhaps none."""
         state = self._simulation.state
         last, open_ = self._last.of(self._mark(comers), lambda: self._kept(comers))
+        if not last:
+            return None
         gone = [] if stays or key_of(victim) not in state.pods else [key_of(victim)]
         at = state.table.index.get(victim.node_name, -1)
         came = [(key, t, at) for key, t, _ in taken]
         tied = self._tied(replacement, victim.template) & open_.ever.keys()
         number = self._number(comers)
-        more = sum(number[i] for i in tied)
+        # Each of those that the move opens a node to may fill one, too.
+        most = 1 + bool(taken) + sum(number[i] for i in tied)
         for i, comer, free, before in last:
-            # Each of those that the move opens a node to may fill one, too.
-            if before > 1 + bool(taken) + more and id(comer.pod.template) not in tied:
+            if before > most and id(comer.pod.template) not in tied:
                 continue
             rows, now = nodes[free[nodes]], open_
             if tied:
-                rows = self._differing(replacement, nodes, free[nodes], [comer], ())
+                # Of many nodes it loses only such as are shut with others.
+                rows = self._differing(replacement, nodes, free[nodes] & (before <= most), [comer], ())
             elif at >= 0 and (taken or free[at]) and not len(rows):
                 rows = nodes[:1]
             for row in rows.tolist():
