@@ -484,11 +484,11 @@ class SpokenFor:
             others = [o for j, o in every.items() if j != i or number[i] > 1]
             if any(can_draw(o, t) for o in others):
                 continue
-            if i in asked_about:
-                first[i] = self._left_to(t, gone, also)
-            # Who is counted when it comes may open other domains to it.
+            # Who is counted when it comes may shut a domain to it, and open all others.
             counted = any(a.counts(o.namespace, o.labels) for o in others for a in asked)
             ever[i] = self._left_to(t, gone, also, spread=not counted)
+            if i in asked_about and not counted:
+                first[i] = ever[i]
         return Open(first, ever)
 
     def _number(self, comers: Sequence[Comer]) -> Counter[int]:
