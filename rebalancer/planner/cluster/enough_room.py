@@ -377,8 +377,8 @@ class EnoughRoom:
         kept = min(max(0, never_filled(rows[some], free, asks, coming) - shut) for some in every)
         if kept:
             return kept
-        # That takes the others for divisible, and for able to go anywhere.
-        # Of a last resource the pod needs all that there is: who shuts a node takes of it.
+        # That takes the others for divisible, and for able to go anywhere. Now each is whole. Of a last
+        # resource the pod needs all that there is: who shuts a node takes of it.
         room = np.stack([*(free[r][rows] for r in asks), np.full(len(rows), MOST)], axis=1)
         needs = np.array([*asks.values(), MOST])
         held = np.array([takes for takes, _ in kinds], np.int64).reshape(-1, len(needs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -196,20 +196,26 @@ def in_c(m: Machine) -> int:
     )
 
 
+def once_evicted(m: Machine, happens: Callable[[], None]) -> tuple[FakeTime, list[float]]:
+    """The clock of the next cycle, in which that happens once after the first eviction; and when it did."""
+    time, at = FakeTime(at=m.time.at), list[float]()
+
+    def during(_: float) -> None:
+        if not at and evictions(m.server):
+            at.append(time.at)
+            happens()
+
+    m.time.during = during
+    return time, at
+
+
 UNEVEN = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 8, "a-1": 8})
 IN_PASSING = HistoryRules(settle=0)
 
 
 def test_moves_onto_nodes_that_join_in_mid_cycle_count_as_undone_when_those_go() -> None:
     with Machine((*nodes(a=2, b=2), UNEVEN)) as m:
-        time, joined = FakeTime(at=m.time.at), list[float]()
-
-        def during(_: float) -> None:
-            if not joined and evictions(m.server):
-                joined.append(time.at)
-                comes(m, "c-0", "c-1")
-
-        m.time.during = during
+        time, _ = once_evicted(m, lambda: comes(m, "c-0", "c-1"))
         assert m.cycle(IN_PASSING, UNCAPPED, time=time).zones() == [6, 5, 5]
         m.time.at += 5 * MINUTE
         waits = m.cycle(HistoryRules(stabilization=0, settle=0, cool_down=0), UNCAPPED, begun=outage(m))
@@ -223,14 +229,7 @@ def test_a_replacement_on_a_node_that_has_joined_meanwhile_helped_if_its_zone_wa
 ) -> None:
     web = workload("web").spread("zone", 1).placed({"a-0": 2, "a-1": 2, "b-0": 1})
     with Machine((*nodes(a=2, b=1), web), choose=lambda _, able: name if name in able else able[0]) as m:
-        time, joined = FakeTime(at=m.time.at), list[float]()
-
-        def during(_: float) -> None:
-            if not joined and evictions(m.server):
-                joined.append(time.at)
-                comes(m, name)
-
-        m.time.during = during
+        time, _ = once_evicted(m, lambda: comes(m, name))
         run = m.cycle(HistoryRules(stabilization=0), UNCAPPED, time=time)
         assert [e.fate for e in m.ledger().entries][:1] == [fate]
     assert run.zones() == ([3, 2] if fate is Fate.DONE else [3, 1, 1])
@@ -317,14 +316,7 @@ def test_a_zone_that_is_lost_before_a_replacement_comes_says_nothing_against_the
     web = workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 4})
     now = HistoryRules(stabilization=0, settle=0, cool_down=0)
     with Machine((*nodes(a=2, b=2, c=2), web)) as m:
-        time, lost = FakeTime(at=m.time.at), list[float]()
-
-        def during(_: float) -> None:
-            if not lost and evictions(m.server):
-                lost.append(time.at)
-                goes(m, "c-0", "c-1")
-
-        m.time.during = during
+        time, lost = once_evicted(m, lambda: goes(m, "c-0", "c-1"))
         m.cycle(now, UNCAPPED, time=time)
         assert {e.fate for e in m.ledger().entries} == {Fate.ELSEWHERE}
         m.time.at = time.at + 5 * MINUTE
